@@ -45,7 +45,8 @@ export PYTHONUNBUFFERED := 1
 
 LAB_PACKAGES := systemd-container mmdebstrap nftables iproute2 openssh-client e2fsprogs util-linux
 JAVA_PACKAGES := openjdk-17-jre-headless maven
-TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) zookeeper libslf4j-java kcat procps chromium
+KERBEROS_PACKAGES := krb5-kdc krb5-admin-server python3-gssapi
+TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) $(KERBEROS_PACKAGES) zookeeper libslf4j-java kcat procps chromium
 
 # Ansible, pytest and Spark's driver reach a lab's hosts only from inside its network.
 INSIDE = $(if $(INVENTORY),,$(PY) -m lab enter $(LAB) --)
@@ -189,7 +190,7 @@ stress: setup ## Run real threads over the logs, and check invariants and the or
 	@$(PY) -m tests.stress --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz
-fuzz: setup ## Fuzz every decoder with invalid input, guided by coverage: SECONDS=60 each SEED=(random) (FUZZ_ARGS="--keep")
+fuzz: setup ## Fuzz every decoder, SASL, TLS and HTTP with invalid input, guided by coverage: SECONDS=60 each SEED=(random) (FUZZ_ARGS="--keep")
 	@$(PY) -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
 .PHONY: chaos

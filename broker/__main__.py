@@ -213,7 +213,7 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
         for key, value in defaults.items():
             properties.setdefault(key, value)
         config = BrokerConfig.from_properties(properties, overrides)
-        _check_tls(config, properties)
+        _check_files(config, properties)
         return config
     except ConfigError as error:
         print(error, file=sys.stderr)
@@ -224,29 +224,47 @@ def _load(file: str | None, defaults: Mapping[str, str], overrides: Sequence[tup
         return None
 
 
-def _check_tls(config: Any, properties: Any) -> None:
-    """Raises ConfigError if a key store or trust store, of a TLS listener or for ZooKeeper, cannot be used.
-    Its problems get their lines in the file.
+def _check_files(config: Any, properties: Any) -> None:
+    """Raises ConfigError if a key store, a trust store, a Kerberos key or the file of HTTP tokens cannot be used.
+    The problems get their lines in the properties file.
     """
-    from broker.config.listener_keys import speaks_tls
+    from broker.config.http_keys import TOKEN_FILE
     from broker.config.problems import ConfigError
-
-    listeners_do = any(speaks_tls(endpoint) for endpoint in config.listeners)
-    if not listeners_do and not config.bool("zookeeper.ssl.client.enable"):
-        return
-    _logging()
-    from broker.server.zookeeper_access import access_of
+    from broker.server.tls import has_tls
 
     try:
-        access_of(config)
-        if listeners_do:
-            from broker.tls.manager import TlsManager
+        if config.opt_str(TOKEN_FILE):
+            from broker.config.token_file import read_tokens
 
-            TlsManager(config)
+            read_tokens(config.str(TOKEN_FILE))
+        if has_tls(config) or config.bool("zookeeper.ssl.client.enable"):
+            _check_tls(config)
+        _check_kerberos(config)
     except ConfigError as error:
         lines = properties.lines
         found = [problem._replace(line=lines.get(problem.key)) for problem in error.problems]
         raise ConfigError(found, properties.source) from error
+
+
+def _check_kerberos(config: Any) -> None:
+    if any(listener.kerberos for listener in config.sasl.listeners.values()):
+        from broker.config.problems import ConfigError, Problem
+
+        try:
+            from broker.server.kerberos import check_kerberos
+        except ImportError as error:
+            message = f"GSSAPI: the package gssapi cannot be loaded; is libgssapi-krb5-2 installed? {error}"
+            raise ConfigError([Problem("sasl.enabled.mechanisms", None, message)]) from error
+        check_kerberos(config)
+
+
+def _check_tls(config: Any) -> None:
+    _logging()
+    from broker.server.tls import make_tls
+    from broker.server.zookeeper_access import access_of
+
+    access_of(config)
+    make_tls(config)
 
 
 def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]) -> int:

@@ -128,12 +128,14 @@ class Authority:
 
 
 class Stores:
-    """The PEM files of a broker and of its authority, in a directory, and the configs that name them."""
+    """The PEM files of a broker and of its authority, in a directory, and the configs that name them. The
+    broker's certificate is for ``hosts``.
+    """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> None:
         self.directory = directory
         self.ca = Authority()
-        self.pem = self.ca.issue().write_pem(directory / "broker.pem")
+        self.pem = self.ca.issue(hosts=hosts).write_pem(directory / "broker.pem")
         self.trust = self.ca.write_pem(directory / "ca.pem")
         self.configs: dict[str, str] = {
             "ssl.keystore.type": "PEM",

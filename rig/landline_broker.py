@@ -29,15 +29,20 @@ class _LandlineProcess(BrokerProcess):
     """The common part of both modes of Landline: the HTTP port, and when a broker is ready."""
 
     http_port: int
+    http_scheme: str
 
     @property
     def http_url(self) -> str:
         """Base URL of /metrics, /livez, /readyz and /status."""
-        return f"http://{HOST}:{self.http_port}"
+        return f"{self.http_scheme}://{HOST}:{self.http_port}"
 
     def is_ready(self) -> bool:
         """Whether the broker serves clients and /readyz agrees."""
         return super().is_ready() and http_status(f"{self.http_url}/readyz") == 200
+
+
+def _scheme(config: Mapping[str, object]) -> str:
+    return "https" if "landline.http.ssl.keystore.location" in config else "http"
 
 
 class LandlineBroker(_LandlineProcess):
@@ -57,6 +62,7 @@ class LandlineBroker(_LandlineProcess):
         self.log_dir = log_dir
         self.port = port or unused_port()
         self.http_port = unused_port()
+        self.http_scheme = _scheme(config or {})
         self._properties = log_dir.with_name(log_dir.name + ".properties")
         self._settings: dict[str, object] = {
             **TEST_CONFIG,
@@ -90,6 +96,7 @@ class LandlineStandalone(_LandlineProcess):
         self.log_dir = data_dir
         self.port = port or unused_port()
         self.http_port = unused_port()
+        self.http_scheme = _scheme(config or {})
         self._overrides: dict[str, object] = {
             **_OWN_CONFIG,
             "landline.http.host": HOST,

@@ -3,7 +3,8 @@
     python tools/cluster_status.py               exit code 0 when every broker runs and one is the controller, else 1
     python tools/cluster_status.py --svg FILE    also draws the output, for the README
 
-With a lab's inventory it must run inside the lab's network, as `make status` does.
+With a lab's inventory it must run inside the lab's network, as `make status` does. `http_access` has the environment
+variables for HTTP ports with TLS or a token.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import json
 import os
 import shlex
 import sys
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ from rich.text import Text
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tools.http_access import TOKEN_ENV, get
 from tools.inventory import Broker, Inventory
 
 TIMEOUT_S = 5.0
+UNAUTHORIZED = 401
 RUNNING = {"RunningAsBroker", "RunningAsController"}
 
 Status = dict[str, Any]
@@ -34,11 +36,12 @@ Status = dict[str, Any]
 
 def ask(broker: Broker) -> Status:
     """Returns the broker's /status. If there is no answer, returns a status that holds only the reason."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{broker.url}/status", timeout=TIMEOUT_S) as answer:
-            status: Status = json.load(answer)
-            return status
+        code, body = get(f"{broker.url}/status", TIMEOUT_S)
+        if code == UNAUTHORIZED:
+            return {"state": "no answer", "error": f"it needs a token: set {TOKEN_ENV}"}
+        status: Status = json.loads(body)
+        return status
     except (OSError, ValueError) as error:
         return {"state": "no answer", "error": str(error)}
 

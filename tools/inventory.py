@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkctl.inventory import host_port
+from tools.http_access import scheme
 
 ROOT = Path(__file__).resolve().parent.parent
 # Bootstrap servers that jobs and tools use by default; takes precedence over the inventory.
@@ -36,7 +37,7 @@ class Broker:
 
     @property
     def url(self) -> str:
-        return f"http://{host_port(self.address, self.http_port)}"
+        return f"{scheme()}://{host_port(self.address, self.http_port)}"
 
     @property
     def bootstrap(self) -> str:

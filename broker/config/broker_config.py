@@ -15,6 +15,7 @@ from typing import Any
 from broker.config.authorizer_class import authorizer_settings, check_authorizer
 from broker.config.cross_checks import check_together
 from broker.config.endpoint import Endpoint
+from broker.config.http_keys import HTTP_KEY_STORE
 from broker.config.key import Use
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS
 from broker.config.listener_keys import LISTENER_PREFIX, ListenerConfig, own_key, without_effect
@@ -86,7 +87,8 @@ class BrokerConfig(ConfigValues):
         listeners = resolve_listeners(get, texts, complain)
         sasl = read_sasl(get, checked.listener_texts, listeners.bound, listeners.inter_broker, complain)
         check_together(get, checked.values, complain)
-        for name in without_effect(checked.values, listeners.bound):
+        http_does = bool(get(HTTP_KEY_STORE))
+        for name in without_effect(checked.values, listeners.bound, http_does=http_does):
             if name.endswith("ssl.client.auth") and checked.values[name] != "none":
                 complain(name, "no listener that it is for speaks SSL, so no client is asked: remove it")
             checked.unused.append(name)

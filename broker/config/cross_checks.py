@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from broker.config.http_keys import check_http
 from broker.config.listeners import Complain
 from broker.config.types import Value
 from broker.config.zookeeper_keys import check_zookeeper
@@ -62,6 +63,7 @@ def check_together(get: Get, given: Mapping[str, Value], complain: Complain) -> 
     _check_request_memory(get, complain)
     _check_max_connections(get, complain)
     check_zookeeper(get, complain)
+    check_http(get, given, complain)
 
 
 def _check_identity(get: Get, complain: Complain) -> None:

@@ -79,7 +79,7 @@ def default_broker_entries(config: BrokerConfig, names: Collection[str] | None) 
     entries = []
     for name, value in config.dynamic_default_values.items():
         if names is None or name in names:
-            key = BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS[name]
+            key = BROKER_KEYS.get(name) or own_key(name) or DYNAMIC_ONLY_KEYS[name]
             synonym = _synonym(key, value, Source.DYNAMIC_DEFAULT_BROKER)
             entries.append(Entry(key, synonym.value, synonym.source, not key.alterable, (synonym,)))
     return entries

@@ -16,7 +16,7 @@ from broker.config.problems import did_you_mean
 
 Modules = Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
 _MODULES: Final = "org.apache.kafka.common.security."
-# By the short name of Kafka's login modules: the mechanisms they are for, and their options (a `*` at the end
+# By the class of the login module: the mechanisms they are for, and their options (a `*` at the end
 # stands for any more letters).
 _KNOWN: Final[Modules] = {
     f"{_MODULES}plain.PlainLoginModule": (("PLAIN",), ("username", "password", "user_*")),
@@ -42,6 +42,28 @@ _KNOWN: Final[Modules] = {
             "unsecuredValidatorScopeClaimName",
             "unsecuredValidatorRequiredScope",
             "unsecuredValidatorAllowableClockSkewMs",
+        ),
+    ),
+    # Java's, and beside its options Kafka's serviceName.
+    "com.sun.security.auth.module.Krb5LoginModule": (
+        ("GSSAPI",),
+        (
+            "useKeyTab",
+            "keyTab",
+            "principal",
+            "serviceName",
+            "storeKey",
+            "useTicketCache",
+            "ticketCache",
+            "renewTGT",
+            "doNotPrompt",
+            "isInitiator",
+            "refreshKrb5Config",
+            "useFirstPass",
+            "tryFirstPass",
+            "storePass",
+            "clearPass",
+            "debug",
         ),
     ),
 }
@@ -112,8 +134,8 @@ def _module(token: _Token, modules: Modules) -> _Known:
         return _Known(*modules[token.text])
     if token.kind != "word":
         raise ValueError(f"{_at(token)}: the class of a login module is expected")
-    if "Krb5" in token.text:
-        raise ValueError(f"{_at(token)}: {token.text} is for GSSAPI, which is not supported")
+    if "Krb5" in token.text and modules is not _KNOWN:
+        raise ValueError(f"{_at(token)}: {token.text} is for GSSAPI, which is not supported here")
     hint = did_you_mean(token.text, modules)
     raise ValueError(f"{_at(token)}: {token.text} is none of Kafka's login modules.{hint}")
 

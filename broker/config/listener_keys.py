@@ -18,7 +18,10 @@ from broker.config.types import Value
 from broker.config.values import ConfigValues
 
 LISTENER_PREFIX: Final = "listener.name."
-PER_LISTENER: Final = frozenset(key.name for key in security_ssl.KEYS if key.use is Use.USED)
+CONNECTIONS: Final = frozenset({"max.connections", "max.connection.creation.rate"})
+PER_LISTENER: Final = CONNECTIONS | {key.name for key in security_ssl.KEYS if key.use is Use.USED}
+#: Those of them that the HTTP port has in common with the listeners.
+_HTTP_TOO: Final = frozenset({"ssl.cipher.suites", "ssl.enabled.protocols"})
 
 
 class ListenerConfig(ConfigValues):
@@ -80,30 +83,46 @@ def speaks_tls(endpoint: Endpoint) -> bool:
     return endpoint.security_protocol in {"SSL", "SASL_SSL"}
 
 
-def without_effect(names: Iterable[str], listeners: Iterable[Endpoint]) -> Iterator[str]:
-    """Those of ``names`` that are about TLS, where no listener speaks it."""
-    speakers = {endpoint.listener_name.lower() for endpoint in listeners if speaks_tls(endpoint)}
+def without_effect(names: Iterable[str], listeners: Iterable[Endpoint], *, http_does: bool) -> Iterator[str]:
+    """Those of ``names`` that are about TLS, where no listener speaks it, or about no listener of the broker.
+    ``http_does``: the HTTP port speaks TLS.
+    """
+    bound = tuple(listeners)
+    speaks = any(speaks_tls(endpoint) for endpoint in bound)
     for name in names:
         if used_key(name) is not None:
-            if name.removeprefix(LISTENER_PREFIX).partition(".")[0] not in speakers:
+            if not _is_for_one_of(name, bound):
                 yield name
-        elif name in PER_LISTENER and not speakers:
+        elif name in PER_LISTENER - CONNECTIONS and not speaks and not (http_does and name in _HTTP_TOO):
             yield name
+
+
+def _is_for_one_of(name: str, listeners: Iterable[Endpoint]) -> bool:
+    """Whether a listener's own key has an effect on one of the listeners."""
+    listener, _, base = name.removeprefix(LISTENER_PREFIX).partition(".")
+    return any(
+        endpoint.listener_name.lower() == listener and (base in CONNECTIONS or speaks_tls(endpoint))
+        for endpoint in listeners
+    )
 
 
 def why_not_dynamic(
     names: Iterable[str], listeners: Iterable[Endpoint], *, cluster_wide: bool
 ) -> list[Problem]:
     """Why listeners' own keys cannot be set for this broker, or for the whole cluster."""
-    known = {endpoint.listener_name.lower() for endpoint in listeners if speaks_tls(endpoint)}
+    bound = tuple(listeners)
     problems = []
     for name in names:
         if not name.startswith(LISTENER_PREFIX):
             continue
+        is_tls = name.removeprefix(LISTENER_PREFIX).partition(".")[2] not in CONNECTIONS
         if cluster_wide:
+            if not is_tls:
+                continue
             message = "is a listener's of one broker: set it for each broker, by its id"
-        elif name.removeprefix(LISTENER_PREFIX).partition(".")[0] not in known:
-            message = "names no listener of this broker that speaks SSL; its name is in lower case"
+        elif not _is_for_one_of(name, bound):
+            what = "listener of this broker that speaks SSL" if is_tls else "listener of this broker"
+            message = f"names no {what}; its name is in lower case"
         else:
             continue
         problems.append(Problem(name, None, message))

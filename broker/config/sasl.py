@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from broker.config import kerberos
 from broker.config.endpoint import Endpoint
 from broker.config.jaas import JaasEntry, read_jaas
+from broker.config.kerberos import Kerberos, KerberosLogin
 from broker.config.keys import BROKER_KEYS
 from broker.config.listeners import Complain
 from broker.config.problems import did_you_mean
 
 LISTENER_PREFIX: Final = "listener.name."
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-CLIENT_MECHANISMS: Final = MECHANISMS[:3]
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+CLIENT_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
 SIGNED: Final = f"{_OAUTH}OAuthBearerValidatorCallbackHandler"
 SIGNED_OLD: Final = f"{_OAUTH}secured.OAuthBearerValidatorCallbackHandler"
@@ -44,13 +46,16 @@ OAUTH_KEYS: Final = (
 )
 KEY_SCHEMES: Final = ("https", "http", "file")
 #: What counts for a listener or one of its mechanisms alone.
-PER_LISTENER: Final = frozenset({JAAS, ENABLED, HANDLER, _MAX_SESSION, _MAX_RECEIVE, *OAUTH_KEYS})
+PER_LISTENER: Final = frozenset(
+    {JAAS, ENABLED, HANDLER, _MAX_SESSION, _MAX_RECEIVE, *OAUTH_KEYS, kerberos.RULES, kerberos.SERVICE}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SaslListener:
     """What a SASL listener offers. ``jaas``, ``max_session_ms`` and ``settings`` are by mechanism: its login
     module, ``connections.max.reauth.ms``, and the values of :data:`OAUTH_KEYS` with the handler's class.
+    ``kerberos`` is what GSSAPI needs, None if it is not enabled.
     """
 
     mechanisms: tuple[str, ...]
@@ -58,14 +63,18 @@ class SaslListener:
     max_session_ms: Mapping[str, int]
     max_receive_bytes: int
     settings: Mapping[str, Mapping[str, Any]]
+    kerberos: Kerberos | None = None
 
 
 class BrokerLogin(NamedTuple):
-    """By what and as whom this broker logs in to others."""
+    """By what and as whom this broker logs in to others. With GSSAPI, ``kerberos`` has the key, and there is
+    no password.
+    """
 
     mechanism: str
     user: str
     password: str
+    kerberos: KerberosLogin | None = None
 
     def __repr__(self) -> str:
         return f"<BrokerLogin {self.user} by {self.mechanism}>"
@@ -162,6 +171,7 @@ def _listener(reader: _Reader) -> SaslListener:
         {mechanism: reader.value(_MAX_SESSION, mechanism) for mechanism in mechanisms},
         reader.value(_MAX_RECEIVE),
         {mechanism: _settings(reader, mechanism) for mechanism in mechanisms},
+        _kerberos(reader, jaas["GSSAPI"]) if "GSSAPI" in jaas else None,
     )
 
 
@@ -171,12 +181,14 @@ def _mechanisms(reader: _Reader) -> Iterator[str]:
     if not enabled:
         reader.complain(name, f"is empty: some of {', '.join(MECHANISMS)} are expected")
     for mechanism in dict.fromkeys(enabled):
-        if mechanism in MECHANISMS:
-            yield mechanism
-        elif mechanism == "GSSAPI":
+        if mechanism == "GSSAPI" and not kerberos.has_package():
             reader.complain(
-                name, f"GSSAPI (Kerberos, the default) is not supported: name some of {', '.join(MECHANISMS)}"
+                name,
+                f"GSSAPI (Kerberos, the default) needs the Python package {kerberos.PACKAGE}, which is not "
+                f"installed: {kerberos.HOW_TO_INSTALL}, or name some of {', '.join(MECHANISMS[:-1])}",
             )
+        elif mechanism in MECHANISMS:
+            yield mechanism
         else:
             reader.complain(name, f"{mechanism} is no mechanism: {', '.join(MECHANISMS)} are")
 
@@ -199,7 +211,19 @@ def _jaas(reader: _Reader, mechanism: str) -> JaasEntry | None:
     if mechanism == "PLAIN" and not has_users and (entry is not None or not text or name == JAAS):
         wanted = reader.named(JAAS, mechanism)
         reader.complain(wanted, 'PLAIN has no users: set it, with the options user_NAME="password"')
+    if mechanism == "GSSAPI" and entry is None and (not text or name == JAAS):
+        wanted = reader.named(JAAS, mechanism)
+        reader.complain(wanted, f"GSSAPI has no login module: set it, as in {kerberos.EXAMPLE}")
     return entry
+
+
+def _kerberos(reader: _Reader, entry: JaasEntry) -> Kerberos | None:
+    return kerberos.read_kerberos(
+        entry,
+        lambda key: reader.source(key, "GSSAPI"),
+        lambda key: reader.value(key, "GSSAPI"),
+        lambda message: reader.complain(reader.source(JAAS, "GSSAPI"), message),
+    )
 
 
 def _settings(reader: _Reader, mechanism: str) -> Mapping[str, Any]:
@@ -261,6 +285,8 @@ def _broker_login(listener: SaslListener, reader: _Reader) -> BrokerLogin | None
     if mechanism not in listener.mechanisms:
         reader.complain(_BETWEEN_BROKERS, f"{mechanism} is not in {reader.source(ENABLED)}")
         return None
+    if mechanism == "GSSAPI":
+        return _kerberos_login(listener.kerberos, reader)
     entry = listener.jaas.get(mechanism)
     options = entry.options if entry else {}
     if not options.get("username") or not options.get("password"):
@@ -270,6 +296,19 @@ def _broker_login(listener: SaslListener, reader: _Reader) -> BrokerLogin | None
         )
         return None
     return BrokerLogin(mechanism, options["username"], options["password"])
+
+
+def _kerberos_login(found: Kerberos | None, reader: _Reader) -> BrokerLogin | None:
+    if found is None:
+        return None  # reported already
+    login = found.login
+    if not login.service:
+        reader.complain(
+            kerberos.SERVICE,
+            "must be set for GSSAPI between brokers: the first part of their principals, as kafka",
+        )
+        return None
+    return BrokerLogin("GSSAPI", login.principal, "", login)
 
 
 def _named(listener: str, key: str, mechanism: str = "") -> str:

@@ -13,10 +13,11 @@ from broker.config.authorizer_class import PREFIX as AUTHORIZER_PREFIX
 from broker.config.key import Key, Use
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS, TOPIC_KEYS
 from broker.config.listener_keys import LISTENER_PREFIX, listeners_key, used_key, why_not_lower
-from broker.config.problems import Problem, did_you_mean
+from broker.config.problems import ConfigError, Problem, did_you_mean
 from broker.config.sasl import PER_LISTENER
 from broker.config.topic_config import NO_PREALLOCATION, SYNONYMS
 from broker.config.types import Value
+from broker.config.values import ConfigValues
 
 # Keys that Kafka leaves to plugins, by name or prefix. There are no such plugins here.
 PLUGIN_KEYS: Final = frozenset({"config.providers"})
@@ -36,7 +37,9 @@ _REMOVED: Final[Mapping[str, str]] = {
     "quota.producer.default": "the entity config producer_byte_rate",
     "quota.consumer.default": "the entity config consumer_byte_rate",
 }
-_NO_JAVA: Final = "Java classes cannot be used, and brokers log in to each other by PLAIN or SCRAM: remove it"
+_NO_JAVA: Final = (
+    "Java classes cannot be used, and brokers log in to each other by PLAIN, SCRAM or GSSAPI: remove it"
+)
 _ZOOKEEPER_ONLY: Final = "Landline runs in ZooKeeper mode only: remove it"
 _WHY_REFUSED: Final[Mapping[str, str]] = {
     "node.id": "Landline runs in ZooKeeper mode only: set broker.id instead",
@@ -65,6 +68,14 @@ class StaticCheck(NamedTuple):
     unused: list[str]
     problems: list[Problem]
     listener_texts: dict[str, str]
+
+
+def values_of(texts: Mapping[str, str], prefixes: tuple[str, ...]) -> ConfigValues:
+    """The values of the keys with these prefixes, for a command that needs no others. Raises ConfigError."""
+    checked = check_static({name: text for name, text in texts.items() if name.startswith(prefixes)}, {})
+    if checked.problems:
+        raise ConfigError(checked.problems)
+    return ConfigValues(checked.values)
 
 
 def why_refused(name: str) -> str:

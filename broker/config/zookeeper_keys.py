@@ -46,5 +46,6 @@ def _check_jaas(jaas: str, complain: Complain) -> None:
     if importlib.util.find_spec("puresasl") is None:
         complain(
             _JAAS,
-            f"needs the Python package pure-sasl, which is not installed: install it, or use {_DIGEST}",
+            "needs the Python package pure-sasl, which is not installed: install landline[zookeeper-sasl], or "
+            f"use {_DIGEST}",
         )

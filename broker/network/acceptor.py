@@ -1,8 +1,9 @@
 """The Acceptor: one thread per listener that accepts connections and hands them to the Processors in turn.
 
 At ``max.connections`` it stops accepting, and new connections wait in the kernel's backlog. The inter-broker
-listener is exempt. Above ``max.connection.creation.rate`` connections are still accepted, because their
-addresses are unknown until then. They then wait and are served by address in turn (:mod:`.arrivals`).
+listener is exempt, except from limits of its own. Above ``max.connection.creation.rate`` connections are
+still accepted, because their addresses are unknown until then. They then wait and are served by address in
+turn (:mod:`.arrivals`).
 """
 
 from __future__ import annotations
@@ -111,12 +112,12 @@ class Acceptor:
             if pause_s <= 0:
                 self._deal_next(quotas)
                 return
-        if quotas.is_full(listener):
+        if (limit := quotas.why_full(listener)) is not None:
             log_refusal(
                 "connections_wait",
                 listener,
-                f"max.connections={quotas.limits.max_connections} reached",
-                action="raise max.connections, or lower max.connections.per.ip",
+                f"{limit} reached",
+                action=f"raise {limit.partition('=')[0]}, or lower max.connections.per.ip",
             )
             self._stopped.wait(_FULL_PAUSE_S)
             return
@@ -131,7 +132,7 @@ class Acceptor:
             self._held.hold(sock, throttle_ms)
             return
         try:
-            quotas.add(host)
+            quotas.add(host, listener)
         except TooManyConnectionsError as error:
             log_refusal("connection_refused", host, str(error))
             sock.close()
@@ -142,7 +143,8 @@ class Acceptor:
             log_refusal(
                 "connection_refused",
                 host,
-                f"max.connection.creation.rate={quotas.limits.creation_rate} is passed, and too many wait already",
+                "max.connection.creation.rate of the broker or of this listener is passed, and too many wait",
+                listener=listener,
             )
             self._refuse(sock, host, quotas)
             self._stopped.wait(_NO_ROOM_PAUSE_S)  # meanwhile new ones queue in the kernel's backlog
@@ -157,7 +159,7 @@ class Acceptor:
 
     def _refuse(self, sock: socket.socket, host: str, quotas: ConnectionQuotas) -> None:
         sock.close()
-        quotas.remove(host)
+        quotas.remove(host, self.endpoint.listener_name)
 
     def _on_accept_error(self, error: OSError) -> None:
         _log.error(
@@ -183,7 +185,7 @@ class Acceptor:
         if self._security is None:
             adopt(PlainTransport(sock), info)
         else:
-            self._security.secure(sock, info, adopt, partial(quotas.remove, host))
+            self._security.secure(sock, info, adopt, partial(quotas.remove, host, info.listener_name))
 
 
 def _bind(endpoint: Endpoint, receive_buffer: int) -> socket.socket:

@@ -9,13 +9,14 @@ large requests are received in place.
 
 from __future__ import annotations
 
+import errno
 import mmap
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 
 from broker.network.crowd import UNKNOWN_NS
-from broker.network.request_channel import ConnectionInfo, Payload, Request
+from broker.network.request_channel import NO_API, ConnectionInfo, Payload, Request
 from broker.network.request_memory import RequestMemory
 from broker.network.request_times import RequestTimes
 from broker.network.sasl import ConnectionLogin
@@ -31,7 +32,8 @@ _WORTH_KEEPING = 64 * 1024
 # A larger buffer is released with its request, so that one large request does not cost memory for the
 # connection's lifetime. Twice the usual largest request of a producer.
 _MOST_KEPT = 2 * 1024 * 1024
-# Bytes read at once without an own buffer while memory is short: the unhandled rest of them must be kept.
+# Bytes read at once without an own buffer while memory is short, or before the authentication: the unhandled
+# rest of them must be kept.
 _SHORT_READ = 16 * 1024
 # Buffers from this size on are separate memory mappings, which grow without copying. Touching 8 MiB of new
 # pages takes 10 ms.
@@ -198,10 +200,13 @@ class Connection:
         return f"<Connection {self.info.connection_id} {state}, {len(self.in_flight)} in flight>"
 
     def receive(self, shared: bytearray) -> bool:
-        """Receives once; False when the peer has closed. Raises BlockingIOError when there is no data."""
+        """Receives once; False when the peer has closed. Raises BlockingIOError when there is no data, OSError
+        when the connection is to be closed.
+        """
         buffer = self.buffer
         if buffer is None:
-            count = self.transport.receive(shared, _SHORT_READ if self.memory.over else 0)
+            short = self.memory.over or (self.login is not None and self.login.is_new)
+            count = self.transport.receive(shared, _SHORT_READ if short else 0)
             if count:
                 self.buffer, self.start, self.filled = shared, 0, count
             return count > 0
@@ -235,6 +240,10 @@ class Connection:
                 return
             self.start = end
             yield memoryview(self.buffer)[begin:end]
+
+    def give_back(self, frame: memoryview) -> None:
+        """Makes the frame that :meth:`frames` yielded last the next one again."""
+        self.start -= 4 + len(frame)
 
     def settle(self, shared: bytearray) -> None:
         """Moves unhandled data out of the shared buffer, or to the front of the connection's own buffer."""
@@ -293,10 +302,14 @@ class Connection:
         if size != self.held:
             self.memory.change(size - self.held)
             self.held = size
+            if self.login is not None:
+                self.login.hold(size)
 
     def _make_room(self, buffer: Buffer) -> Buffer:
         """Enlarges a full buffer that starts with the current frame."""
         size = _room_for_rest(memoryview(buffer)[: self.filled], self.room)
+        if self.login is not None and not self.login.may_grow(size):
+            raise OSError(errno.ENOBUFS, "no memory for a request before the authentication")
         grown = buffer if _is_resized(buffer, size) else _new_buffer(size)
         if grown is not buffer:
             grown[: self.filled] = memoryview(buffer)[: self.filled]
@@ -313,7 +326,8 @@ class Connection:
             payload: Payload | None = request.payload
             if payload is None:
                 return False
-            times.record(request.api_key, now_ns - request.receive_ns)
+            if request.api_key != NO_API:
+                times.record(request.api_key, now_ns - request.receive_ns)
             self.out.extend(payload)
         return True
 

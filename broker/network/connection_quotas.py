@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from broker.network.ip_rates import IpConnectionRates
 
@@ -21,23 +22,52 @@ class TooManyConnectionsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """The limits of one listener alone; ``creation_rate`` is per second."""
+
+    max_connections: int = NO_RATE
+    creation_rate: int = NO_RATE
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The four connection limits. ``creation_rate`` is per second, over all listeners except the
-    protected one.
+    """The connection limits. ``creation_rate`` is per second, over all listeners except the protected one.
+    ``listeners`` has those that a listener has of its own.
     """
 
     max_connections: int = NO_RATE
     max_per_ip: int = NO_RATE
     overrides: Mapping[str, int] = field(default_factory=dict)
     creation_rate: int = NO_RATE
+    listeners: Mapping[str, ListenerLimits] = field(default_factory=dict)
+
+
+_NO_LIMITS: Final = ListenerLimits()
+
+
+class _Pace:
+    """The connections that may be accepted at once. Unused allowance older than a second is lost."""
+
+    def __init__(self, now_s: float) -> None:
+        self.allowed = 1.0
+        self._at_s = now_s
+
+    def wait_s(self, rate: int, now_s: float) -> float:
+        """Seconds until the next connection may be accepted."""
+        self.allowed = min(self.allowed + (now_s - self._at_s) * rate, max(rate, 1))
+        self._at_s = now_s
+        if self.allowed >= 1:
+            return 0.0
+        return (1 - self.allowed) / rate if rate else 1.0
 
 
 class ConnectionQuotas:
-    """Counts connections by client address; Kafka's ConnectionQuotas. Thread-safe: the acceptor adds,
-    processors remove.
+    """Counts connections by client address and by listener; Kafka's ConnectionQuotas. Thread-safe: the acceptors
+    add, processors remove.
 
     ``protected_listener`` is the inter-broker listener, if there is another one for clients. Clients that
-    connect constantly must not keep brokers from each other. ``clock_s`` is monotonic.
+    connect constantly must not keep brokers from each other, so only limits of its own are for it. The clock
+    ``clock_s`` is monotonic.
     """
 
     def __init__(
@@ -55,9 +85,10 @@ class ConnectionQuotas:
         self.limits = ConnectionLimits(max_connections, max_per_ip, overrides, creation_rate)
         self._protected_listener = protected_listener
         self._clock_s = clock_s
-        self._allowed = 1.0  # connections that may be accepted at once, at ``_allowed_at_s``
-        self._allowed_at_s = clock_s()
+        self._pace = _Pace(clock_s())
+        self._paces: dict[str, _Pace] = {}
         self._counts: Counter[str] = Counter()
+        self._by_listener: Counter[str] = Counter()
         self._total = 0
         self._lock = threading.Lock()  # lock order 73
 
@@ -69,9 +100,14 @@ class ConnectionQuotas:
         """Whether it is the inter-broker listener and clients have another one."""
         return listener == self._protected_listener
 
-    def is_full(self, listener: str) -> bool:
-        """Whether ``max.connections`` is reached; never for the inter-broker listener."""
-        return self._total >= self.limits.max_connections and not self.protects(listener)
+    def why_full(self, listener: str) -> str | None:
+        """The limit that is reached; None if there is room. The broker's limit is not for the protected one."""
+        own = self.limits.listeners.get(listener, _NO_LIMITS).max_connections
+        if self._by_listener[listener] >= own:
+            return f"listener.name.{listener.lower()}.max.connections={own}"
+        if self._total >= self.limits.max_connections and not self.protects(listener):
+            return f"max.connections={self.limits.max_connections}"
+        return None
 
     @property
     def excess(self) -> int:
@@ -80,7 +116,7 @@ class ConnectionQuotas:
         """
         return 0 if self._protected_listener is None else self._total - self.limits.max_connections
 
-    def add(self, address: str) -> None:
+    def add(self, address: str, listener: str) -> None:
         """Counts a connection. Raises :class:`TooManyConnectionsError`, and counts nothing, when the address
         is at its limit.
         """
@@ -90,28 +126,35 @@ class ConnectionQuotas:
             if self._counts[address] >= limit:
                 raise TooManyConnectionsError(f"max.connections.per.ip={limit} reached by {address}")
             self._counts[address] += 1
+            self._by_listener[listener] += 1
             self._total += 1
 
     def pause_s(self, listener: str) -> float:
         """Seconds to wait before the next connection is accepted; 0 when it may be accepted now, which
         counts it.
         """
-        rate = self.limits.creation_rate
-        if rate >= NO_RATE or listener == self._protected_listener:
+        limits = self.limits
+        own_rate = limits.listeners.get(listener, _NO_LIMITS).creation_rate
+        broker_rate = NO_RATE if self.protects(listener) else limits.creation_rate
+        if own_rate >= NO_RATE and broker_rate >= NO_RATE:
             return 0.0
         with self._lock:
             now_s = self._clock_s()
-            allowed = self._allowed + (now_s - self._allowed_at_s) * rate
-            self._allowed = min(allowed, max(rate, 1))  # unused allowance older than a second is lost
-            self._allowed_at_s = now_s
-            if self._allowed >= 1:
-                self._allowed -= 1
-                return 0.0
-            return (1 - self._allowed) / rate if rate else 1.0
+            paces = []
+            if broker_rate < NO_RATE:
+                paces.append((self._pace, broker_rate))
+            if own_rate < NO_RATE:
+                paces.append((self._paces.setdefault(listener, _Pace(now_s)), own_rate))
+            wait_s = max(pace.wait_s(rate, now_s) for pace, rate in paces)
+            if wait_s <= 0:
+                for pace, _ in paces:
+                    pace.allowed -= 1
+            return wait_s
 
-    def remove(self, address: str) -> None:
+    def remove(self, address: str, listener: str) -> None:
         with self._lock:
             self._total -= 1
+            self._by_listener[listener] -= 1
             self._counts[address] -= 1
             if self._counts[address] <= 0:
                 del self._counts[address]

@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -104,6 +104,11 @@ class Handshakes:
         self._spent_since_ns = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="tls-handshakes", daemon=True)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The TLS listeners."""
+        return self._listeners.keys()
 
     @property
     def count(self) -> int:
@@ -253,6 +258,6 @@ def why_failed(error: Exception) -> str:
     if reason in _REASONS:
         detail = getattr(error, "verify_message", "")
         return f"{_REASONS[reason]} ({detail})" if detail else _REASONS[reason]
-    if isinstance(error, ssl.SSLEOFError | ConnectionResetError | BrokenPipeError):
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionResetError | BrokenPipeError):
         return "it hung up during the handshake"
     return str(error)

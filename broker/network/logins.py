@@ -7,9 +7,10 @@ from functools import partial
 import structlog
 
 from broker.network.connection import UNANSWERED, Connection
-from broker.network.request_channel import Request
+from broker.network.request_channel import NO_API, Request
 from broker.network.sasl import ConnectionLogin
 from broker.protocol.errors import ProtocolError
+from broker.sasl.apart import AskLater
 
 _log = structlog.get_logger(__name__)
 _NO_BODY = memoryview(b"")
@@ -26,12 +27,18 @@ def took_frame(
 ) -> bool:
     """Whether the frame was part of the authentication, and has its reply. Otherwise it is a request to serve.
 
-    After a failure the connection is muted, and its reply comes later. Raises :class:`ProtocolError`.
+    After a failure the connection is muted, and its reply comes later. Raises :class:`ProtocolError`. It is muted
+    too while the reply is computed on another thread; then it gets the same frame again.
     """
     try:
         reply = login.receive(frame, now_ns)
     except ProtocolError:
         raise
+    except AskLater as later:
+        connection.give_back(frame)
+        connection.muted |= UNANSWERED
+        _compute(later, login, _pending(connection, NO_API, now_ns))
+        return True
     except Exception as error:
         _log.exception("authentication_crashed", peer=connection.info.client_address)
         raise ProtocolError("the authentication failed in the broker; see its log") from error
@@ -47,6 +54,14 @@ def took_frame(
     connection.max_frame_bytes = login.max_frame_bytes if login.is_new else max_frame_bytes
     request.respond(() if reply.payload is None else (reply.payload,))
     return True
+
+
+def _compute(later: AskLater, login: ConnectionLogin, waiting: Request) -> None:
+    def work() -> None:
+        later.compute()
+        waiting.respond_nothing()
+
+    login.work_apart(work)
 
 
 def _pending(connection: Connection, api_key: int, now_ns: int) -> Request:

@@ -46,7 +46,7 @@ class NewConnections:
                 login = self._sasl.open(info, now_ms)
                 if login is None:
                     connection.leave()
-                    self._quotas.remove(info.client_address)
+                    self._quotas.remove(info.client_address, info.listener_name)
                     continue
                 begin_login(connection, login)
             yield connection
@@ -55,4 +55,4 @@ class NewConnections:
         """Closes those that still wait, when the Processor ends."""
         for transport, info in self.waiting:
             transport.close()
-            self._quotas.remove(info.client_address)
+            self._quotas.remove(info.client_address, info.listener_name)

@@ -260,7 +260,9 @@ class Processor:
             if not open_:
                 self._close(connection)
                 return
-            self._handle_frames(connection, began_ns)
+            if began_ns:
+                connection.info.network_ns += time.monotonic_ns() - began_ns
+            self._handle_frames(connection)
         elif mask & (select.EPOLLHUP | select.EPOLLERR):
             self._close(connection)
             return
@@ -273,18 +275,17 @@ class Processor:
         if mask & select.EPOLLOUT:
             self._mark(connection)
 
-    def _handle_frames(self, connection: Connection, began_ns: int = 0) -> None:
-        """Handles what was received. ``began_ns``: when receiving began, if that is measured."""
+    def _handle_frames(self, connection: Connection) -> None:
         cpu_ns = time.thread_time_ns() if connection.cost_ns or self._waiting else 0
         receive_ns = time.monotonic_ns()
-        if began_ns:
-            connection.info.network_ns += receive_ns - began_ns
         spent_ns = 0
         try:
             for frame in connection.frames():
                 if connection.login is not None and took_frame(
                     connection, connection.login, frame, receive_ns, self._max_frame_bytes
                 ):
+                    if connection.muted:
+                        self._watch(connection)
                     continue
                 header = parse_request_header(frame)
                 request = Request(
@@ -476,7 +477,7 @@ class Processor:
         if connection.muted & THROTTLED:
             self._throttled.forget(connection)
         connection.leave()
-        self._quotas.remove(connection.info.client_address)
+        self._quotas.remove(connection.info.client_address, connection.info.listener_name)
 
     def _close_excess(self) -> None:
         """Closes client connections while ``max.connections`` is exceeded, because brokers are admitted

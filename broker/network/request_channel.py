@@ -25,6 +25,8 @@ from broker.utils.file_region import FileRegion
 from broker.utils.purgatory import DelayedOperation
 
 Payload = Sequence[bytes | FileRegion]
+#: The API key of what stands among a connection's requests and is none; it is not counted.
+NO_API = -1
 _UNCOUNTED = RequestMemory()
 _JOIN_BYTES = 2048
 
@@ -39,6 +41,8 @@ class ConnectionInfo:
     at a time. ``gone``: the connection is closed and no response will be read. ``memory`` counts the request
     bodies that are kept; those of brokers are not counted. ``throttled_until_ns``: until then no more of its
     requests are read, because a quota is used up; on the monotonic clock, in the past for most.
+    ``is_unproved``: on a SASL listener, and not authenticated yet, so ``principal`` is nobody's.
+    ``session_ends_ns``: when its SASL session expires, on the monotonic clock; 0 if never.
     ``network_ns``: how long its Processor received and sent for it since the last measured request; -1: its
     requests are not measured. ``produced`` and ``timed`` are its parts of the quotas for Produce and requests.
     """
@@ -54,6 +58,8 @@ class ConnectionInfo:
     gone: bool = False
     memory: RequestMemory = _UNCOUNTED
     throttled_until_ns: int = 0
+    is_unproved: bool = False
+    session_ends_ns: int = 0
     network_ns: int = -1
     produced: Allowance | None = None
     timed: Allowance | None = None

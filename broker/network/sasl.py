@@ -1,7 +1,8 @@
 """SASL on a broker's connections: bounds those that are not authenticated yet, and delays and logs failures.
 
 `sasl.login` decides what a frame means; `logins` puts its replies among a connection's responses. The bounds:
-frames of ``sasl.server.max.receive.size``, so many connections at a time, and so long for each.
+frames of ``sasl.server.max.receive.size``, so many connections at a time, so many bytes of their incomplete
+frames together, and so long for each.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from broker.network.login_thread import LoginThread
 from broker.network.request_channel import ConnectionInfo
 from broker.protocol.errors import ProtocolError
 from broker.sasl.exchange import LoginFailed
@@ -23,17 +25,22 @@ from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 _MOST_SHOWN: Final = 64
+_MOST_BYTES: Final = 32 << 20
 
 
 class Newcomers:
-    """Counts the connections that are not authenticated yet. Thread-safe: Processors add and remove.
+    """Counts the connections that are not authenticated yet, and the bytes of their buffers. Thread-safe:
+    Processors add and remove.
 
     One address may have no more of them than there are free places: alone it gets half, and others still
-    find room.
+    find room. The same holds for the bytes. ``most_bytes`` limits how far buffers grow; each may be small.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_bytes: int = _MOST_BYTES) -> None:
         self.most = most
+        self.most_bytes = most_bytes
+        self.bytes = 0
+        self._bytes_by_address: Counter[str] = Counter()
         self._by_address: Counter[str] = Counter()
         self._total = 0
         self._lock = threading.Lock()  # lock order 82
@@ -58,6 +65,19 @@ class Newcomers:
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
+
+    def hold(self, address: str, by: int) -> None:
+        """Records that a buffer has grown or shrunk by so many bytes."""
+        with self._lock:
+            self.bytes += by
+            self._bytes_by_address[address] += by
+            if not self._bytes_by_address[address]:
+                del self._bytes_by_address[address]
+
+    def may_hold(self, address: str, more: int) -> bool:
+        """Whether a buffer may grow by so many bytes."""
+        with self._lock:
+            return self._bytes_by_address.get(address, 0) + more <= self.most_bytes - self.bytes
 
 
 @dataclass(slots=True)
@@ -92,6 +112,7 @@ class SaslListeners:
     """What the SASL listeners offer, by their names, and the bounds that they share.
 
     ``delay`` runs a callback after so many ms on another thread; failures are answered after ``failure_delay_ms``.
+    ``apart`` is the thread of mechanisms that may block, None if there are none.
     """
 
     def __init__(
@@ -102,16 +123,23 @@ class SaslListeners:
         failure_delay_ms: int,
         max_newcomers: int,
         max_login_ms: int,
+        apart: LoginThread | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.offers = offers
         self.delay = delay
+        self.apart = apart
         self.failure_delay_ms = failure_delay_ms
         self.max_login_ms = max_login_ms
         # Each listener has its own: clients cannot take the places of brokers.
         self.newcomers = {name: Newcomers(max_newcomers) for name in offers}
         self.stats = LoginStats()
         self._clock = clock
+
+    def stop(self) -> None:
+        """Ends the thread of mechanisms that may block."""
+        if self.apart is not None:
+            self.apart.stop()
 
     def open(self, info: ConnectionInfo, now_ms: int) -> ConnectionLogin | None:
         """The authentication of a new connection; None if there is no room for it."""
@@ -124,6 +152,7 @@ class SaslListeners:
                 listener=info.listener_name,
             )
             return None
+        info.is_unproved = True
         offer = self.offers[info.listener_name]
         return ConnectionLogin(self, offer, Login(offer, self._clock.wall_ms), info, now_ms)
 
@@ -131,7 +160,7 @@ class SaslListeners:
 class ConnectionLogin:
     """The authentication of one connection, as its Processor sees it. Only its thread uses it."""
 
-    __slots__ = ("_counted", "_info", "_listeners", "_login", "_since_ms", "max_frame_bytes")
+    __slots__ = ("_counted", "_held", "_info", "_listeners", "_login", "_since_ms", "max_frame_bytes")
 
     def __init__(
         self, listeners: SaslListeners, offer: Offer, login: Login, info: ConnectionInfo, now_ms: int
@@ -143,6 +172,7 @@ class ConnectionLogin:
         self._info = info
         self._since_ms = now_ms
         self._counted = True
+        self._held = 0
 
     @property
     def is_new(self) -> bool:
@@ -150,7 +180,9 @@ class ConnectionLogin:
         return self._login.identity is None
 
     def receive(self, frame: memoryview, now_ns: int) -> LoginReply | None:
-        """The reply to a frame; None if it is a request to serve. Raises :class:`ProtocolError`."""
+        """The reply to a frame; None if it is a request to serve. Raises :class:`ProtocolError`, and what
+        :meth:`Login.receive` raises.
+        """
         login = self._login
         again = login.is_again
         was_done = login.is_done
@@ -171,6 +203,11 @@ class ConnectionLogin:
             self._admit(again=again)
         return reply
 
+    def work_apart(self, work: Callable[[], None]) -> None:
+        """Has a mechanism's work that may block done on another thread."""
+        assert self._listeners.apart is not None
+        self._listeners.apart.submit(work)
+
     def delay(self, answer: Callable[[], None]) -> None:
         """Runs ``answer``, to a failure, after connection.failed.authentication.delay.ms, on another thread."""
         self._listeners.delay(self._listeners.failure_delay_ms, answer)
@@ -188,20 +225,46 @@ class ConnectionLogin:
         )
         return True
 
+    def may_grow(self, size: int) -> bool:
+        """Whether the connection's buffer may grow to ``size``. If not, that is logged."""
+        newcomers, address = self._newcomers, self._info.client_address
+        if not self._counted or newcomers.may_hold(address, size - self._held):
+            return True
+        log_refusal(
+            "connection_refused",
+            address,
+            f"incomplete requests before authentication use up their {newcomers.most_bytes} bytes",
+            listener=self._info.listener_name,
+        )
+        return False
+
+    def hold(self, size: int) -> None:
+        """Records the size of the connection's buffer."""
+        if self._counted:
+            self._newcomers.hold(self._info.client_address, size - self._held)
+            self._held = size
+
     def leave(self) -> None:
         """Called when the connection is closed."""
         self._uncount()
 
+    @property
+    def _newcomers(self) -> Newcomers:
+        return self._listeners.newcomers[self._info.listener_name]
+
     def _uncount(self) -> None:
         if self._counted:
+            self.hold(0)
             self._counted = False
-            self._listeners.newcomers[self._info.listener_name].remove(self._info.client_address)
+            self._newcomers.remove(self._info.client_address)
 
     def _admit(self, *, again: bool) -> None:
         identity = self._login.identity
         assert identity is not None
         self._info.principal = f"User:{identity.name}"
+        self._info.is_unproved = False
         self._info.token_authenticated = identity.by_token
+        self._info.session_ends_ns = self._login.expires_ns
         self._uncount()
         _log.debug(
             "authenticated",

@@ -57,6 +57,7 @@ class SocketServer:
         self._processors: list[Processor] = []
         self._started_ns = 0
         self.logins = LoginStats()
+        self._sasl: SaslListeners | None = None
 
     @property
     def bound_ports(self) -> Mapping[str, int]:
@@ -99,6 +100,7 @@ class SocketServer:
         self._started_ns = time.monotonic_ns()
         if sasl is not None:
             self.logins = sasl.stats
+            self._sasl = sasl
         for index in range(self._num_processors):
             processor = Processor(
                 index,
@@ -124,6 +126,8 @@ class SocketServer:
             acceptor.stop()
         if self._security is not None:
             self._security.stop()
+        if self._sasl is not None:
+            self._sasl.stop()
         for processor in self._processors:
             processor.stop()
 

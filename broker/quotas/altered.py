@@ -12,15 +12,13 @@ from broker.quotas.entities import (
     CLIENT_KEYS,
     CLIENTS,
     CONNECTION_RATE,
-    INT_KEYS,
     IPS,
-    LONG_KEYS,
+    MOST,
     USERS,
     encoded,
 )
 
 _EPSILON: Final = 1e-6
-_MOST: Final = {**dict.fromkeys(INT_KEYS, (1 << 31) - 1), **dict.fromkeys(LONG_KEYS, (1 << 63) - 1)}
 
 
 class AlterationError(ValueError):
@@ -77,7 +75,7 @@ def emptied_paths(path: str) -> list[str]:
 def _text(key: str, value: float) -> str:
     if not math.isfinite(value) or value < 0:
         raise AlterationError(f"{key}={value} is no rate: it must be a number of at least 0")
-    most = _MOST.get(key)
+    most = MOST.get(key)
     if most is None:
         return java_double(value)
     whole = min(int(value + _EPSILON), most)

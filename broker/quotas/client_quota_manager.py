@@ -31,6 +31,7 @@ _FORGOTTEN_MS: Final = 3_600_000
 _MOST_BYTES: Final = 32 << 20
 _SENSOR_BYTES: Final = 2_500
 _MOST_KNOWN: Final = 10_000
+_LONGEST_KNOWN: Final = 256  # a client id may have 32 KiB
 # A connection's share of what is left of a quota: the last one of many must also get a useful one.
 _PARTS: Final = 64
 # No part is larger than this many of the smallest: enough for some milliseconds, and subtractions are exact.
@@ -45,9 +46,9 @@ _MOST_LETTERS: Final = 256  # of a name in a metric: clients choose them
 
 class _Sensor:
     """What one scope has used. Kafka's ClientSensors. ``quiet`` is a sum that cannot be above the quota,
-    whatever the time is; it saves a division. ``allowed`` is the sum of ``parts``, which connections may use
-    without asking. Those that have expired are looked for only when nothing else is left, and not before
-    ``next_look_ns``.
+    whatever the time is; it saves a division. ``paid_ms`` is when all that was used above the quota is paid off.
+    ``allowed`` is the sum of ``parts``, which connections may use without asking. Those that have expired are
+    looked for only when nothing else is left, and not before ``next_look_ns``.
     """
 
     __slots__ = (
@@ -55,6 +56,7 @@ class _Sensor:
         "bound",
         "bucket",
         "next_look_ns",
+        "paid_ms",
         "parts",
         "quiet",
         "rate",
@@ -73,8 +75,20 @@ class _Sensor:
         self.set_bound(None)
 
     def set_bound(self, bound: float | None) -> None:
+        self.paid_ms = 0.0
         self.bound = UNLIMITED if bound is None else bound
         self.quiet = self.bound * self.rate.windows.full_ms / 1_000
+
+    def owe(self, whole_ms: float, throttle_ms: int, now_ms: int, longest_ms: int) -> int:
+        """Adds what a request used above the quota to the debt, or all of it, ``whole_ms``, while there is one. A
+        debt lasts for ``longest_ms`` at most. Returns the throttle time, Kafka's ``throttle_ms`` or longer.
+        """
+        if self.paid_ms > now_ms:
+            self.paid_ms += whole_ms
+        else:
+            self.paid_ms = now_ms + min(throttle_ms, whole_ms)
+        self.paid_ms = min(self.paid_ms, now_ms + longest_ms)
+        return max(throttle_ms, int(self.paid_ms - now_ms + 0.5))
 
     def share(self) -> float:
         """A connection's part of what is left."""
@@ -107,16 +121,28 @@ class ClientQuotaManager:
 
     ``enabled`` is False until the first quota is set: until then nobody needs to call. A client is its
     principal (``User:name``) and its client id. ``averages`` are the windows of the metrics' averages.
-    ``most_ms`` bounds the throttle time.
+    ``most_ms`` bounds the throttle time for one request.
+
+    ``keeps_debts`` is for what is used before it is measured. Kafka forgets what was used when its sample
+    expires, or at ``most_ms``, so many connections with one large request each get a multiple of their quota.
+    Here each is throttled until the debt of all is paid. For one connection that is Kafka's throttle time.
+    With ``most_ms`` no throttle is longer than all samples together: who shares a quota shares its debts.
     """
 
     def __init__(
-        self, windows: Windows, averages: Windows = AVERAGE_WINDOWS, *, most_ms: int = MOST_MS
+        self,
+        windows: Windows,
+        averages: Windows = AVERAGE_WINDOWS,
+        *,
+        most_ms: int = MOST_MS,
+        keeps_debts: bool = False,
     ) -> None:
         self.enabled = False
         self._windows = windows
         self._averages = averages
         self._most_ms = most_ms
+        self._longest_ms = MOST_MS if most_ms == MOST_MS else windows.kept_ms
+        self._keeps_debts = keeps_debts
         self._table = QuotaTable()
         self._sensors: dict[Scope, _Sensor] = {}
         self._weight = 0
@@ -152,13 +178,22 @@ class ClientQuotaManager:
         """
         with self._lock:
             sensor = self._known.get((principal, client_id)) or self._sensor(principal, client_id, now_ms)
-            if sensor.rate.record(value, now_ms) + sensor.allowed <= sensor.quiet:
+            rate = sensor.rate
+            if rate.record(value, now_ms) + sensor.allowed <= sensor.quiet and sensor.paid_ms <= now_ms:
                 return 0
             sensor.call_back(list(sensor.parts))
-            return min(sensor.rate.throttle_ms(sensor.bound, now_ms), self._most_ms)
+            throttle_ms = min(rate.throttle_ms(sensor.bound, now_ms), self._most_ms)
+            if self._keeps_debts and sensor.bound > 0 and (throttle_ms or sensor.paid_ms > now_ms):
+                whole_ms = min(1_000 * value / sensor.bound, self._most_ms)
+                throttle_ms = sensor.owe(whole_ms, throttle_ms, now_ms, self._longest_ms)
+            return min(throttle_ms, MOST_MS)
 
     def allow(self, principal: str, client_id: str | None, least: float, now_ns: int) -> Allowance | None:
-        """A part of the quota for one connection; None if that would be less than ``least``, which is above 0."""
+        """A part of the quota for one connection; None if that would be less than ``least``, which is above 0,
+        or if the client has debts.
+        """
+        if len(client_id or "") > _LONGEST_KNOWN:
+            return None
         with self._lock:
             sensor = self._sensor(principal, client_id, now_ns // _MS)
             given = sensor.share()
@@ -166,7 +201,7 @@ class ClientQuotaManager:
                 sensor.next_look_ns = now_ns + VALID_NS
                 sensor.call_back([part for part in sensor.parts if part.until_ns < now_ns])
                 given = sensor.share()
-            if given < least:
+            if given < least or sensor.paid_ms > now_ns // _MS:
                 return None
             given = min(given, _MOST_AT_ONCE * least)
             part = Allowance(client_id, given, now_ns + VALID_NS, partial(self._settle, sensor))
@@ -242,9 +277,10 @@ class ClientQuotaManager:
                 self._forget(now_ms)
             self._sensors[scope] = sensor
             self._weight += sensor.weight
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[key] = sensor
+        if len(client_id or "") <= _LONGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = sensor
         return sensor
 
     def forget_idle(self, now_ms: int) -> None:

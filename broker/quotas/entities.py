@@ -26,9 +26,12 @@ class QuotaType(Enum):
 
 
 CONNECTION_RATE: Final = "connection_creation_rate"
-# Of Kafka's types LONG and INT. The others are DOUBLE.
-LONG_KEYS: Final = frozenset((QuotaType.PRODUCE.value, QuotaType.FETCH.value))
-INT_KEYS: Final = frozenset((CONNECTION_RATE,))
+#: The largest value of the keys of Kafka's types LONG and INT. The others are DOUBLE.
+MOST: Final = {
+    QuotaType.PRODUCE.value: (1 << 63) - 1,
+    QuotaType.FETCH.value: (1 << 63) - 1,
+    CONNECTION_RATE: (1 << 31) - 1,
+}
 CLIENT_KEYS: Final = frozenset(kind.value for kind in QuotaType)
 
 
@@ -74,10 +77,11 @@ def entity_at(path: str) -> QuotaEntity | None:
 
 def number_of(key: str, text: str) -> float:
     """A quota's value as a znode has it. Raises ValueError."""
-    value = float(int(text)) if key in LONG_KEYS or key in INT_KEYS else float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{value} is no rate")
-    return value
+    most = MOST.get(key)
+    value = float(text) if most is None else int(text)
+    if not 0 <= value < float("inf") or (most is not None and value > most):
+        raise ValueError(f"{text[:40]} is no rate")
+    return float(value)
 
 
 def address_of(host: str) -> str:

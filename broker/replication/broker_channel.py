@@ -267,7 +267,7 @@ class BrokerChannel:
 
         assert self._login is not None
         try:
-            lifetime_ms = log_in(self._login, ask)
+            lifetime_ms = log_in(self._login, ask, self.host)
         except (LoginFailed, ProtocolError) as error:
             raise ChannelError(f"broker at {self._address} refused the login: {error}") from error
         share = random.uniform(*_RENEWED_AFTER)

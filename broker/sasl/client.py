@@ -1,4 +1,4 @@
-"""The client's side of SASL, for connections between brokers: PLAIN and SCRAM.
+"""The client's side of SASL, for connections between brokers: PLAIN, SCRAM and GSSAPI.
 
 :func:`log_in` sends SaslHandshake and SaslAuthenticate by a function of its caller's, and knows no socket.
 """
@@ -14,7 +14,6 @@ from broker.protocol.errors import Errors
 from broker.protocol.fields import Fields
 from broker.sasl.exchange import LoginFailed, Tokens
 
-CLIENT_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 2
 Ask = Callable[[int, int, Fields], Any]
@@ -22,25 +21,28 @@ Ask = Callable[[int, int, Fields], Any]
 
 @dataclass(frozen=True, slots=True)
 class ClientLogin:
-    """By what and as whom a broker logs in to others."""
+    """By what and as whom a broker logs in to others. ``tokens`` makes the client's side for a host, if the
+    mechanism is none of those with passwords.
+    """
 
     mechanism: str
     user: str
     password: str
+    tokens: Callable[[str], Tokens] | None = None
 
     def __repr__(self) -> str:
         return f"<ClientLogin {self.user} by {self.mechanism}>"
 
 
-def log_in(login: ClientLogin, ask: Ask) -> int:
-    """Authenticates, and returns the session's lifetime in ms, 0 if it is unlimited. Raises
+def log_in(login: ClientLogin, ask: Ask, host: str = "") -> int:
+    """Authenticates to the broker on ``host``, and returns the session's lifetime in ms, 0 if it is unlimited. Raises
     :class:`LoginFailed`, and what ``ask`` raises.
     """
     answer = ask(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, {"mechanism": login.mechanism})
     if answer.error_code:
         offered = ", ".join(answer.mechanisms)
         raise LoginFailed(f"{login.mechanism} is refused ({_name(answer.error_code)}); it offers {offered}")
-    tokens = _tokens(login)
+    tokens = _tokens(login) if login.tokens is None else login.tokens(host)
     challenge, lifetime_ms = b"", 0
     while (token := tokens.next(challenge)) is not None:
         answer = ask(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, {"auth_bytes": token})

@@ -101,8 +101,8 @@ class Offer:
 class Login:
     """The authentication of one connection; Kafka's SaslServerAuthenticator. Its Processor's thread owns it.
 
-    ``identity`` is the proved user; None before. ``wall_ms`` is the wall clock, for credentials that expire.
-    Times in ``receive`` are those of the monotonic clock.
+    ``identity`` is the proved user; None before. ``expires_ns`` is when the session expires; 0: never.
+    ``wall_ms`` is the wall clock, for credentials that expire. All other times are of the monotonic clock.
     """
 
     def __init__(self, offer: Offer, wall_ms: Callable[[], int]) -> None:
@@ -113,7 +113,7 @@ class Login:
         self._wall_ms = wall_ms
         self._exchange: Exchange | None = None
         self._began_ns = 0
-        self._expires_ns = 0
+        self.expires_ns = 0
 
     @property
     def is_done(self) -> bool:
@@ -131,11 +131,12 @@ class Login:
 
     def receive(self, frame: memoryview, now_ns: int) -> LoginReply | None:
         """The reply to a frame; None if it is a request to serve. Raises :class:`ProtocolError` for one that is
-        no request, and for any request once the session has expired: the connection is to be closed.
+        no request, and for any request once the session has expired: the connection is to be closed. Raises
+        :class:`~broker.sasl.apart.AskLater` if the same frame is to be given again later.
         """
         if self.state is LoginState.DONE:
             if frame[:2] != _HANDSHAKE_BYTES or now_ns - self._began_ns < _PAUSE_NS:
-                if self._expires_ns and now_ns > self._expires_ns:
+                if self.expires_ns and now_ns > self.expires_ns:
                     raise ProtocolError("its session expired (connections.max.reauth.ms, or its credential)")
                 return None
             self.state = LoginState.HANDSHAKE
@@ -183,7 +184,7 @@ class Login:
             return self._refused(header, failure)
         fields = {
             "error_code": Errors.NONE,
-            "error_message": None,
+            "error_message": "",
             "auth_bytes": token,
             "session_lifetime": lifetime_ms,
         }
@@ -248,9 +249,10 @@ class Login:
                 "Cannot change principals during re-authentication",
             )
         lifetime_ms = self._lifetime_ms(identity)
-        self._expires_ns = 0 if lifetime_ms is None else now_ns + lifetime_ms * 1_000_000
+        self.expires_ns = 0 if lifetime_ms is None else now_ns + lifetime_ms * 1_000_000
         self.identity = identity
         self.state = LoginState.DONE
+        self._exchange = None  # a security context of GSSAPI takes 11 KiB
         return answer, lifetime_ms or 0
 
     def _lifetime_ms(self, identity: LoginIdentity) -> int | None:

@@ -13,6 +13,8 @@ from typing import Final
 
 from broker.sasl.exchange import LoginFailed, LoginIdentity
 
+# To parse a longer one would take the network thread longer than anybody's turn.
+_MOST_BYTES: Final = 64 * 1024
 _NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _FIRST: Final = re.compile(
     rf"n,(?:a=(?P<authorization>{_NAME}))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
@@ -65,6 +67,8 @@ class OAuthBearerExchange:
 
 def _parts(token: bytes) -> tuple[str, str]:
     """The authorization id and the web token of the client's first message."""
+    if len(token) > _MOST_BYTES:
+        raise LoginFailed(f"the client's first message has more than {_MOST_BYTES} bytes")
     try:
         match = _FIRST.fullmatch(token.decode())
     except UnicodeDecodeError:

@@ -1,8 +1,7 @@
 """The server's side of SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), with Kafka's ``tokenauth``. Pure.
 
 Not by scramp, which refuses attributes of more than one letter, such as ``tokenauth``; tests hold both against
-each other. A name that nobody has gets a salt all the same, always the same one, and fails with the proof. So
-an outsider does not learn who exists.
+each other. A name that nobody has gets a salt all the same (:mod:`.decoys`), and fails with the proof.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker.sasl.credential import Known, Lookup, ScramCredential, from_base64, to_base64
+from broker.sasl.decoys import Decoys
 from broker.sasl.exchange import LoginFailed, LoginIdentity
 
 
@@ -32,14 +32,14 @@ ALGORITHMS: Final[Mapping[str, Algorithm]] = {
     "SCRAM-SHA-512": Algorithm("sha512", 2),
 }
 DEFAULT_ITERATIONS: Final = 4096
+# To parse a longer one would take the network thread longer than anybody's turn.
+_MOST_BYTES: Final = 16 * 1024
 _NAME: Final = r"(?:[^=,\0]|=2C|=3D)+"
 _FIRST: Final = re.compile(
     rf"(?P<gs2>[ny],(?:a=(?P<authorization>{_NAME}))?,)"
     rf"(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>[!-+\--~]+)(?P<extensions>(?:,[A-Za-z]+=[^,\0]+)*))"
 )
 _FINAL: Final = re.compile(r"c=([^,]+),r=([^,]+)(?:,[A-Za-z]+=[^,\0]+)*")
-# For salts of unknown names.
-_SECRET: Final = secrets.token_bytes(32)
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
@@ -65,15 +65,18 @@ def new_credential(
 class ScramExchange:
     """An authentication by SCRAM; Kafka's ScramSaslServer. See :class:`~broker.sasl.exchange.Exchange`.
 
-    ``nonce`` is the server's part of the nonce; a random one if it is empty.
+    ``decoys`` are for names that ``lookup`` does not find. ``nonce`` is the server's part of the nonce; a
+    random one if it is empty.
     """
 
-    def __init__(self, mechanism: str, lookup: Lookup, nonce: str = "") -> None:
+    def __init__(self, mechanism: str, lookup: Lookup, decoys: Decoys, nonce: str = "") -> None:
         self.identity: LoginIdentity | None = None
         self.claimed = ""
         self._hash = ALGORITHMS[mechanism].hash_name
         self._min_iterations = ALGORITHMS[mechanism].min_iterations
         self._lookup = lookup
+        self._decoys = decoys
+        self._mechanism = mechanism
         self._nonce = nonce or secrets.token_urlsafe(24)
         self._known: Known | None = None
         self._found = self._by_token = self._ended = False
@@ -82,6 +85,8 @@ class ScramExchange:
     def answer(self, token: bytes) -> bytes:
         if self._ended:
             raise LoginFailed("a token came after the exchange")
+        if len(token) > _MOST_BYTES:
+            raise LoginFailed(f"the token has more than {_MOST_BYTES} bytes")
         try:
             message = token.decode()
         except UnicodeDecodeError as error:
@@ -99,7 +104,8 @@ class ScramExchange:
         self._by_token = ",tokenauth=true," in f"{match['extensions'].lower()},"
         found = self._lookup(self.claimed, self._by_token)
         self._found = found is not None
-        self._known = found or Known(self._decoy(), self.claimed)
+        decoy = self._decoys.credential(self._mechanism, self.claimed, by_token=self._by_token)
+        self._known = found or Known(decoy, self.claimed)  # made for all: names take the same time
         if _unescaped(match["authorization"] or "") not in ("", self.claimed):
             raise LoginFailed("another authorization id than the user name was asked for")
         credential = self._known.credential
@@ -134,11 +140,6 @@ class ScramExchange:
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         digest = hashlib.new(self._hash, client_key).digest()
         return hmac.compare_digest(digest, stored_key) and self._found
-
-    def _decoy(self) -> ScramCredential:
-        salt = hmac.digest(_SECRET, self.claimed.encode(), "sha256")[:24]
-        key = secrets.token_bytes(hashlib.new(self._hash).digest_size)
-        return ScramCredential(salt, key, key, DEFAULT_ITERATIONS)
 
 
 def _unescaped(name: str) -> str:

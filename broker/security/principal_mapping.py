@@ -12,10 +12,10 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from broker.utils.java_regex import Replacement
+
 _PART: Final = r"(?:\\.|[^\\/])*"
 _RULE: Final = re.compile(rf"\s*(?:(DEFAULT)|RULE:({_PART})/({_PART})/([LU]?))?\s*(?:,|$)", re.DOTALL)
-# What Java's replacement syntax treats specially: \x is x, $n is group n.
-_SPECIAL: Final = re.compile(r"\\(.)|\$(\d+)|(\$|\\)", re.DOTALL)
 
 
 class MappingError(Exception):
@@ -26,7 +26,7 @@ class _Rule(NamedTuple):
     """A rule; without a pattern, it is DEFAULT."""
 
     pattern: re.Pattern[str] | None = None
-    replacement: tuple[str | int, ...] = ()
+    replacement: Replacement | str = ""
     case: str = ""
 
     def apply(self, name: str) -> str | None:
@@ -34,15 +34,10 @@ class _Rule(NamedTuple):
             return name
         if self.pattern.fullmatch(name) is None:
             return None
-        result = self.pattern.sub(self._replaced, name)
+        result = self.pattern.sub(self.replacement, name)
         if self.case == "L":
             return result.lower()
         return result.upper() if self.case == "U" else result
-
-    def _replaced(self, match: re.Match[str]) -> str:
-        return "".join(
-            part if isinstance(part, str) else (match.group(part) or "") for part in self.replacement
-        )
 
 
 class PrincipalMapping:
@@ -84,29 +79,7 @@ def _rule(pattern: str, replacement: str, case: str) -> _Rule:
         compiled = re.compile(pattern)
     except re.error as error:
         raise MappingError(f"{pattern!r} is no regular expression: {error}") from error
-    return _Rule(compiled, _replacement(replacement, compiled.groups), case)
-
-
-def _replacement(text: str, groups: int) -> tuple[str | int, ...]:
-    """The literal parts and group numbers of a replacement. A reference to a group that does not exist is a
-    literal; of ``$12`` without that many groups, ``$1`` is the reference.
-    """
-    parts: list[str | int] = []
-    end = 0
-    for match in _SPECIAL.finditer(text):
-        parts.append(text[end : match.start()])
-        end = match.end()
-        escaped, digits, stray = match.groups()
-        if stray:
-            raise MappingError(f"{text!r} has a {stray} that is neither a group nor escaped")
-        if escaped is not None:
-            parts.append(escaped)
-            continue
-        used = next((size for size in range(len(digits), 0, -1) if int(digits[:size]) <= groups), 0)
-        if used:
-            parts.append(int(digits[:used]))
-            parts.append(digits[used:])
-        else:
-            parts.append(f"${digits}")
-    parts.append(text[end:])
-    return tuple(part for part in parts if part != "")
+    try:
+        return _Rule(compiled, Replacement(replacement, compiled.groups), case)
+    except ValueError as error:
+        raise MappingError(str(error)) from error

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from broker.config.broker_config import BrokerConfig
@@ -14,7 +15,7 @@ from broker.config.log_config import LogConfig
 from broker.log.free_space import FreeSpaceFloor
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.metrics.registry import Metrics
-from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from broker.network.connection_quotas import NO_RATE, ConnectionLimits, ConnectionQuotas, ListenerLimits
 from broker.network.ip_rates import IpConnectionRates
 from broker.network.socket_server import SocketServer
 from broker.network.transport import Security
@@ -58,6 +59,7 @@ def make_socket_server(config: BrokerConfig, security: Security | None = None) -
         protected_listener=config.inter_broker_listener_name if len(config.listeners) > 1 else None,
         ip_rates=IpConnectionRates(_client_windows(config)),
     )
+    quotas.limits = limits
     return SocketServer(
         config.listeners,
         num_processors=config.int("num.network.threads"),
@@ -99,13 +101,24 @@ def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    """The current limits; all of them are dynamic configs."""
+    """The current limits. All of them are dynamic configs."""
     return ConnectionLimits(
         config.int("max.connections"),
         config.int("max.connections.per.ip"),
         _overrides(config.str("max.connections.per.ip.overrides")),
         config.int("max.connection.creation.rate"),
+        {each.listener_name: _listener_limits(config, each.listener_name) for each in config.listeners},
     )
+
+
+def _listener_limits(config: BrokerConfig, listener: str) -> ListenerLimits:
+    """The limits that only this listener has."""
+    own = config.for_listener(listener)
+    most, rate = (
+        own.int(key) if own.name_of(key) != key else NO_RATE
+        for key in ("max.connections", "max.connection.creation.rate")
+    )
+    return ListenerLimits(most, rate)
 
 
 def _overrides(text: str) -> dict[str, int]:
@@ -213,7 +226,14 @@ def make_fetch_channel_maker(config: BrokerConfig, security: ChannelSecurity | N
 def make_client_login(config: BrokerConfig) -> ClientLogin | None:
     """How this broker logs in to others; None if their listener has no SASL."""
     login = config.sasl.between_brokers
-    return None if login is None else ClientLogin(login.mechanism, login.user, login.password)
+    if login is None:
+        return None
+    tokens = None
+    if login.kerberos is not None:
+        from broker.server.kerberos import gssapi_tokens
+
+        tokens = partial(gssapi_tokens, login.kerberos)
+    return ClientLogin(login.mechanism, login.user, login.password, tokens)
 
 
 def _channel_maker(

@@ -2,10 +2,11 @@
 reverse order.
 
 The order: metrics, state Starting, scheduler, **bind listeners** and the HTTP endpoint, ZooKeeper,
-LogManager, broker id, ReplicaManager, Controller, GroupCoordinator, Apis, RequestHandlerPool and
-SocketServer, state RunningAsBroker, DynamicConfigManager, **Healthcheck**, registerStats, READY. Kafka
+LogManager, broker id, ReplicaManager, Controller, GroupCoordinator, Apis and RequestHandlerPool,
+DynamicConfigManager, SocketServer, state RunningAsBroker, **Healthcheck**, registerStats, READY. Kafka
 accepts connections or registers before it knows that its ports are free. Here the ports are bound first and
-the broker registers last. Every step is named, timed and undone in reverse order, and a stop is possible
+the broker registers last. As in Kafka, no request is served before the quotas and the dynamic configs are
+known. Every step is named, timed and undone in reverse order, and a stop is possible
 between any two steps.
 """
 
@@ -168,10 +169,13 @@ class BrokerServer:
         self._security.start_authorizer(self.config, self.store, steps)
         with steps.step("KafkaApis"):
             self._start_apis(steps)
-        self.keeper.move_to(BrokerState.RunningAsBroker)
         with steps.step("DynamicConfigManager"):
             steps.undo_by("DynamicConfigManager", self.dynamic_config.shutdown)
             self.dynamic_config.startup()
+        with steps.step("SocketServer"):
+            steps.undo_by("SocketServer", self._sockets.stop)
+            self._sockets.start(self._apis.dispatch, self.replica_manager.settle, self._sasl)
+        self.keeper.move_to(BrokerState.RunningAsBroker)
         with steps.step("Deposition"):
             await_deposition_after_crash(self.config, self.store, self.broker_id, self.log_manager, cancel)
         with steps.step("Healthcheck"):
@@ -204,6 +208,7 @@ class BrokerServer:
             status=self.status,
             unready_reasons=self.unready_reasons,
             is_alive=self.is_alive,
+            wrap=self._security.tls.http,
         )
 
     def _start_store(self, steps: StartupSteps, cancel: threading.Event) -> None:
@@ -343,10 +348,8 @@ class BrokerServer:
             ),
         )
         self._apis = Apis(self._ctx)
-        steps.undo_by("SocketServer", self._sockets.stop)
         self._security.startup(self.scheduler)
-        sasl = self._security.make_sasl(self._ctx)
-        self._sockets.start(self._apis.dispatch, self.replica_manager.settle, sasl)
+        self._sasl = self._security.make_sasl(self._ctx)
         failures = LogDirFailureHandler(
             self.log_manager,
             self.replication.leadership,

@@ -31,6 +31,8 @@ _LAST_EPOCH = (1 << 31) - 1
 _EVICTION_MS = 120_000
 # Kafka limits only the number of sessions; this also limits peers that name millions of partitions.
 _MOST_PARTITIONS = 500_000
+# A longer name may have 32 KiB and is no topic's. A session keeps names for as long as it lasts.
+_LONGEST_NAME = 249
 # All partitions of a follower's session are read once in this period even without changes. This updates the
 # time when it was last caught up, and finds unreported changes, such as a new log start offset. At most a
 # tenth of replica.lag.time.max.ms.
@@ -218,13 +220,11 @@ class FetchSessionCache:
         if session.by_topic_id != asked.by_topic_id:
             return FetchContext((), Errors.FETCH_SESSION_TOPIC_ID_ERROR)
         told = session.told
-        if self._partitions + len(named) > self._most_partitions:
-            new = len({wanted.key for wanted in named} - told.keys())
-            if new and self._partitions + new > self._most_partitions:
-                # The reader starts again with a full request, which is declined a session.
-                with self._lock:
-                    self._remove(session.id)
-                return FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
+        if any(map(_is_too_long, named)) or self._has_no_room(session, named):
+            # The reader starts again with a full request, which is declined a session.
+            with self._lock:
+                self._remove(session.id)
+            return FetchContext((), Errors.FETCH_SESSION_ID_NOT_FOUND)
         for wanted in named:
             key = wanted.key
             known = told.get(key)
@@ -238,6 +238,13 @@ class FetchSessionCache:
         session.epoch = next_epoch(session.epoch)
         takes_any = asked.min_bytes <= 1  # it is answered as soon as there is one byte
         return self._to_read(session, named, [each.wanted for each in gone], takes_any=takes_any)
+
+    def _has_no_room(self, session: _Session, named: Sequence[FetchEntry]) -> bool:
+        """Whether there are too many partitions with those that are new among ``named``."""
+        if self._partitions + len(named) <= self._most_partitions:
+            return False
+        new = len({wanted.key for wanted in named} - session.told.keys())
+        return new > 0 and self._partitions + new > self._most_partitions
 
     def _used(self, session: _Session) -> bool:
         """Marks the session as used; False if it is gone, or is removed because it has no partitions left."""
@@ -299,6 +306,8 @@ class FetchSessionCache:
         """Creates a session for the results of a full fetch; returns its id, or 0 if there is no room."""
         told: dict[Key, _Told] = {}
         for wanted, result in results:
+            if _is_too_long(wanted):
+                return NO_SESSION
             known = told[wanted.key] = _Told(wanted)
             known.tell(result)
         now_ms = self._clock.monotonic_ms()
@@ -448,6 +457,10 @@ class _IncrementalFetch(FetchContext):
         return Outcome(
             self._session.id, Errors.NONE if is_current else Errors.INVALID_FETCH_SESSION_EPOCH, []
         )
+
+
+def _is_too_long(wanted: FetchEntry) -> bool:
+    return len(wanted.topic_partition.topic) > _LONGEST_NAME
 
 
 def forgotten_keys(asked: FetchRequest) -> Iterator[Key]:

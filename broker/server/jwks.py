@@ -1,6 +1,6 @@
 """Keeps the signing keys of a JWKS up to date: fetched by URL at the start, then by the scheduler.
 
-``https:``, ``http:`` and ``file:`` URLs. A failed fetch is tried again after
+``https:``, ``http:`` and ``file:`` URLs. No redirect leads from https to http. A failed fetch is tried again after
 ``sasl.oauthbearer.jwks.endpoint.retry.backoff.ms``, doubled up to its ``max``; the keys that are known stay. A
 token of an unknown key makes the next fetch come sooner, at most once in ten seconds.
 """
@@ -11,8 +11,9 @@ import threading
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
+from http.client import HTTPMessage
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 from urllib.parse import unquote, urlsplit
 
 import structlog
@@ -28,6 +29,26 @@ _MOST_BYTES: Final = 1 << 20
 _SOONER_MS: Final = 10_000
 
 
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect only to https, or from http to http: whoever can change what an http URL gives can
+    give keys of their own. Java, and so Kafka, follows none to another scheme.
+    """
+
+    def redirect_request(  # noqa: PLR0917 - as in its base class
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        before, after = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
+        if after not in {"https", before}:
+            raise ValueError(f"a redirect from {before} to {after} is not followed")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def fetch(url: str) -> bytes:
     """The content of a URL. Raises OSError or ValueError."""
     parts = urlsplit(url)
@@ -35,7 +56,8 @@ def fetch(url: str) -> bytes:
         return Path(unquote(parts.path)).read_bytes()
     if parts.scheme not in KEY_SCHEMES:
         raise ValueError(f"{parts.scheme or 'nothing'} is no scheme for keys: {', '.join(KEY_SCHEMES)} are")
-    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - checked above
+    opener = urllib.request.build_opener(_SafeRedirects)
+    with opener.open(url, timeout=_TIMEOUT_S) as answer:
         content: bytes = answer.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise ValueError(f"it is larger than {_MOST_BYTES} bytes")

@@ -93,9 +93,9 @@ class QuotaManagers:
         ip_rates: IpRates | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self.produce = ClientQuotaManager(windows, averages)
+        self.produce = ClientQuotaManager(windows, averages, keeps_debts=True)
         self.fetch = ClientQuotaManager(windows, averages)
-        self.request = ClientQuotaManager(windows, averages, most_ms=windows.window_ms)
+        self.request = ClientQuotaManager(windows, averages, most_ms=windows.window_ms, keeps_debts=True)
         self.controller_mutation = ControllerMutationQuotaManager(mutation_windows, averages)
         self.meter: Callable[[Request], int] | None = None
         self.active = False
@@ -258,10 +258,18 @@ class QuotaManagers:
             request.meter = quota.meter
         return quota
 
+    def not_exempt(self, request: Request) -> None:
+        """Measures a request that only brokers send as any other: its sender is none."""
+        if request.meter is not None:
+            request.meter = self._meter_of_client
+
     def _meter(self, request: Request) -> int:
         if request.api_key in EXEMPT:
             self._count_exempt(request)
             return 0
+        return self._meter_of_client(request)
+
+    def _meter_of_client(self, request: Request) -> int:
         now_ns = self._clock_ns()
         throttle_ms = self._record_request(request, now_ns)
         if throttle_ms:
@@ -366,5 +374,8 @@ def addresses_of(host: str) -> list[str]:
     try:
         return [address_of(host)]
     except ValueError:
-        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        try:
+            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except UnicodeError as error:
+            raise OSError(f"{host[:100]!r} cannot be a host's name: {error}") from error
         return sorted({address_of(str(info[4][0]).partition("%")[0]) for info in infos})

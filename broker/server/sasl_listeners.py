@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.sasl import HANDLER, UNSECURED, SaslListener
+from broker.network.login_thread import LoginThread
 from broker.network.sasl import SaslListeners
 from broker.sasl.credential import Known
+from broker.sasl.decoys import Decoys
 from broker.sasl.exchange import Exchange
 from broker.sasl.login import Offer
 from broker.server.delegation_tokens import DelegationTokens
@@ -27,18 +29,22 @@ def make_sasl_listeners(
     credentials: ScramCredentials,
     tokens: DelegationTokens | None,
     *,
+    secret: bytes,
     timer: Timer,
     scheduler: KafkaScheduler,
     clock: Clock,
 ) -> SaslListeners:
-    """What the SASL listeners offer. Starts to keep the keys for OAUTHBEARER."""
-    parts = _Parts(credentials, tokens, scheduler, clock)
+    """What the SASL listeners offer. Starts to keep the keys for OAUTHBEARER. ``secret`` is the cluster's, for
+    unknown SCRAM users.
+    """
+    parts = _Parts(credentials, tokens, Decoys(secret, credentials.forms), scheduler, clock)
     return SaslListeners(
         {name: _offer(listener, parts) for name, listener in config.sasl.listeners.items()},
         timer.add,
         failure_delay_ms=config.int("connection.failed.authentication.delay.ms"),
         max_newcomers=config.int("landline.sasl.unauthenticated.max.count"),
         max_login_ms=config.int("landline.sasl.authentication.max.ms"),
+        apart=LoginThread() if any(each.kerberos for each in config.sasl.listeners.values()) else None,
         clock=clock,
     )
 
@@ -46,6 +52,7 @@ def make_sasl_listeners(
 class _Parts(NamedTuple):
     credentials: ScramCredentials
     tokens: DelegationTokens | None
+    decoys: Decoys
     scheduler: KafkaScheduler
     clock: Clock
 
@@ -69,6 +76,11 @@ def _exchanges(mechanism: str, listener: SaslListener, parts: _Parts) -> Callabl
         return PlainUsers(users).exchange
     if mechanism == "OAUTHBEARER":
         return _oauthbearer(listener, parts)
+    if mechanism == "GSSAPI":
+        from broker.server.kerberos import gssapi_exchanges
+
+        assert listener.kerberos is not None
+        return gssapi_exchanges(listener.kerberos)
     from broker.sasl.scram import ScramExchange
 
     def find(user: str, by_token: bool) -> Known | None:
@@ -76,7 +88,7 @@ def _exchanges(mechanism: str, listener: SaslListener, parts: _Parts) -> Callabl
             return None if parts.tokens is None else parts.tokens.find(mechanism, user)
         return parts.credentials.find(mechanism, user)
 
-    return partial(ScramExchange, mechanism, find)
+    return partial(ScramExchange, mechanism, find, parts.decoys)
 
 
 def _oauthbearer(listener: SaslListener, parts: _Parts) -> Callable[[], Exchange]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import structlog
 
 from broker.sasl.credential import Known, ScramCredential
+from broker.sasl.decoys import Form
 from broker.sasl.scram import ALGORITHMS
 from broker.zookeeper import znodes
 
 _log = structlog.get_logger(__name__)
 _USERS = "users/"
+_MOST_FORMS: Final = 16  # each is a hash more for each unknown name
 
 
 class ScramCredentials:
@@ -21,6 +25,7 @@ class ScramCredentials:
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, ScramCredential]] = {mechanism: {} for mechanism in ALGORITHMS}
+        self._forms: dict[str, tuple[Form, ...]] = {}
 
     def load(self, users: Mapping[str, Mapping[str, str]]) -> None:
         """Takes the configs of all users."""
@@ -37,6 +42,14 @@ class ScramCredentials:
         credential = self._known[mechanism].get(user)
         return None if credential is None else Known(credential, user)
 
+    def forms(self, mechanism: str) -> tuple[Form, ...]:
+        """The most frequent forms of a mechanism's credentials."""
+        forms = self._forms.get(mechanism)
+        if forms is None:
+            counts = Counter(Form.of(each) for each in list(self._known[mechanism].values()))
+            forms = self._forms[mechanism] = tuple(form for form, _ in counts.most_common(_MOST_FORMS))
+        return forms
+
     def _take(self, user: str, configs: Mapping[str, str]) -> None:
         for mechanism, known in self._known.items():
             text = configs.get(mechanism)
@@ -49,6 +62,7 @@ class ScramCredentials:
                 known.pop(user, None)
             else:
                 known[user] = credential
+        self._forms.clear()
 
 
 def without_secrets(configs: Mapping[str, str]) -> dict[str, str]:

@@ -87,6 +87,7 @@ class SecurityParts:
             ctx.config,
             credentials,
             ctx.tokens,
+            secret=ctx.store.get_or_create_scram_secret(),
             timer=ctx.timer,
             scheduler=ctx.scheduler,
             clock=ctx.clock,

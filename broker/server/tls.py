@@ -1,12 +1,15 @@
-"""What a broker's parts need of its TLS listeners. :mod:`broker.tls` is loaded only if there are any, because
-OpenSSL takes memory.
+"""What a broker's parts need of its TLS listeners and of its HTTP port's TLS. :mod:`broker.tls` is loaded only if
+there are any, because OpenSSL takes memory.
 """
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.http_keys import HTTP_KEY_STORE
 from broker.config.listener_keys import speaks_tls
 from broker.metrics.registry import Metrics
 from broker.network.transport import Security
@@ -16,15 +19,21 @@ from broker.utils.scheduler import KafkaScheduler
 #: How often key stores and trust stores are looked at.
 _LOOK_MS: Final = 5_000
 
+Wrap = Callable[[socket.socket], socket.socket]
+
 
 class Tls(Protocol):
-    """The TLS listeners of a broker, or that there are none."""
+    """The TLS listeners of a broker and its HTTP port, or that none of them speaks TLS."""
 
     @property
     def handshakes(self) -> Security | None: ...
 
     @property
     def between_brokers(self) -> ChannelSecurity | None: ...
+
+    @property
+    def http(self) -> Wrap | None:
+        """What a connection to the HTTP port is wrapped by."""
 
     def check(self, config: BrokerConfig) -> None:
         """Raises ConfigError if the listeners could not be reloaded with these configs."""
@@ -41,10 +50,11 @@ class Tls(Protocol):
 
 
 class NoTls:
-    """A broker without TLS listeners."""
+    """A broker without TLS listeners, whose HTTP port does not speak TLS either."""
 
     handshakes: Final = None
     between_brokers: Final = None
+    http: Final = None
 
     def check(self, config: BrokerConfig) -> None: ...
 
@@ -57,9 +67,14 @@ class NoTls:
     def register_metrics(self, metrics: Metrics) -> None: ...
 
 
+def has_tls(config: BrokerConfig) -> bool:
+    """Whether any listener or the HTTP port speaks TLS."""
+    return any(speaks_tls(endpoint) for endpoint in config.listeners) or bool(config.opt_str(HTTP_KEY_STORE))
+
+
 def make_tls(config: BrokerConfig) -> Tls:
     """Reads and judges all key stores and trust stores. Raises ConfigError."""
-    if not any(speaks_tls(endpoint) for endpoint in config.listeners):
+    if not has_tls(config):
         return NoTls()
     from broker.tls.manager import TlsManager
 
@@ -68,5 +83,5 @@ def make_tls(config: BrokerConfig) -> Tls:
 
 def follow_files(tls: Tls, scheduler: KafkaScheduler) -> None:
     """Has the stores looked at from time to time."""
-    if tls.handshakes is not None:
+    if not isinstance(tls, NoTls):
         scheduler.schedule("tls-files", tls.look_at_files, _LOOK_MS, _LOOK_MS)

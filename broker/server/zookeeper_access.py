@@ -30,29 +30,22 @@ def access_of(config: ConfigValues) -> ZooKeeperAccess:
 
 def access_from(properties: Mapping[str, str]) -> ZooKeeperAccess:
     """The same for a command that reads a properties file. Raises ConfigError."""
-    texts = _own_keys(properties)
-    return access_of(_values(texts)) if texts else NO_ACCESS
+    if not any(name.startswith(_PREFIXES) for name in properties):
+        return NO_ACCESS
+    return access_of(_values(properties))
 
 
 def secure_from(properties: Mapping[str, str]) -> Secure | None:
     """Only TLS. Raises ConfigError."""
     if properties.get(TLS, "").strip().lower() != "true":
         return None
-    return _secure(_values(_own_keys(properties)))
+    return _secure(_values(properties))
 
 
-def _own_keys(properties: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in properties.items() if name.startswith(_PREFIXES)}
+def _values(properties: Mapping[str, str]) -> ConfigValues:
+    from broker.config.static_check import values_of
 
-
-def _values(texts: Mapping[str, str]) -> ConfigValues:
-    from broker.config.problems import ConfigError
-    from broker.config.static_check import check_static
-
-    checked = check_static(texts, {})
-    if checked.problems:
-        raise ConfigError(checked.problems)
-    return ConfigValues(checked.values)
+    return values_of(properties, _PREFIXES)
 
 
 def _secure(config: ConfigValues) -> Secure | None:

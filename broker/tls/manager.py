@@ -1,4 +1,4 @@
-"""All TLS listeners of a broker: made before the ports are bound, and reloaded while it runs.
+"""All TLS listeners of a broker, and its HTTP port: made before the ports are bound, and reloaded while it runs.
 
 Keys change by dynamic configs, files by whoever rotates certificates. Both are looked at together, so that
 new keys in a file and a new password for it fit. `listener_tls` has one listener's state.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime as dt
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -22,6 +23,7 @@ from broker.metrics.registry import Metrics
 from broker.network.handshakes import Handshakes
 from broker.security.distinguished_name import java_name
 from broker.tls.certificates import Moment
+from broker.tls.http import HTTP, http_problem, http_settings
 from broker.tls.listener_tls import ListenerTls, TlsState, now_utc
 from broker.tls.settings import TlsError, TlsSettings
 
@@ -50,9 +52,25 @@ def settings_of(config: BrokerConfig) -> dict[str, tuple[TlsSettings, ListenerCo
     return found
 
 
+Blame = Callable[[TlsError], Problem]
+
+
+def _wanted(config: BrokerConfig) -> Iterator[tuple[str, TlsSettings, Blame]]:
+    """The settings of each listener and of the HTTP port, by names, and what an error about them is called."""
+    for name, (settings, values) in settings_of(config).items():
+        yield name, settings, partial(_blame, values)
+    of_http = http_settings(config)
+    if of_http is not None:
+        yield HTTP, of_http, http_problem
+
+
+def _blame(values: ListenerConfig, error: TlsError) -> Problem:
+    return Problem(values.name_of(error.key), None, str(error))
+
+
 class TlsManager:
-    """The TLS listeners of a broker. Raises :class:`ConfigError` with the problems of all of them. Only its
-    reloads change it, one at a time.
+    """The TLS listeners of a broker, and its HTTP port if that speaks TLS. Raises :class:`ConfigError` with the
+    problems of all of them. Only its reloads change it, one at a time.
     """
 
     def __init__(self, config: BrokerConfig, now: Callable[[], Moment] = now_utc) -> None:
@@ -62,17 +80,19 @@ class TlsManager:
         self._alerted = _NO_ALERT
         problems: list[Problem] = []
         self._listeners: dict[str, ListenerTls] = {}
-        for name, (settings, values) in settings_of(config).items():
+        for name, settings, blame in _wanted(config):
             try:
                 self._listeners[name] = ListenerTls(
                     settings, between_brokers=name == config.inter_broker_listener_name, now=now
                 )
             except TlsError as error:
-                problems.append(Problem(values.name_of(error.key), None, str(error)))
+                problems.append(blame(error))
         if problems:
             raise ConfigError(list(dict.fromkeys(problems)))
         self.between_brokers = self._listeners.get(config.inter_broker_listener_name)
-        self.handshakes = Handshakes(self._listeners) if self._listeners else None
+        kafkas = {name: listener for name, listener in self._listeners.items() if name != HTTP}
+        self.handshakes = Handshakes(kafkas) if kafkas else None
+        self.http = self._listeners[HTTP].wrap if HTTP in self._listeners else None
 
     @property
     def listeners(self) -> Mapping[str, ListenerTls]:
@@ -96,13 +116,13 @@ class TlsManager:
     def check(self, config: BrokerConfig) -> None:
         """Raises ConfigError if the listeners could not be reloaded with these configs."""
         problems = []
-        for name, (settings, values) in settings_of(config).items():
+        for name, settings, blame in _wanted(config):
             listener = self._listeners[name]
-            if listener.differs(settings):
+            if name != HTTP and listener.differs(settings):  # the port has no dynamic configs
                 try:
                     listener.prepare(settings)
                 except TlsError as error:
-                    problems.append(Problem(values.name_of(error.key), None, str(error)))
+                    problems.append(blame(error))
         if problems:
             raise ConfigError(problems)
 
@@ -120,18 +140,19 @@ class TlsManager:
                 self._warn_of_expiry()
 
     def _look(self) -> None:
-        for name, (settings, values) in settings_of(self._config).items():
+        for name, settings, blame in _wanted(self._config):
             listener = self._listeners[name]
             if not listener.is_due(settings):
                 continue
             try:
                 listener.reload(settings)
             except TlsError as error:
+                problem = blame(error)
                 _log.error(
                     "tls_reload_failed",
                     listener=name,
-                    key=values.name_of(error.key),
-                    reason=str(error),
+                    key=problem.key,
+                    reason=problem.message,
                     action="new connections get the certificate from before",
                 )
             else:
@@ -156,25 +177,25 @@ class TlsManager:
                 )
 
     def register_metrics(self, metrics: Metrics) -> None:
-        handshakes = self.handshakes
-        if handshakes is None:
-            return
         metrics.gauge(
             "landline_ssl_certificate_days_left",
             "Days until the first certificate of a listener's chain expires",
             lambda: {(name,): listener.days_left() for name, listener in self._listeners.items()},
             labels=("listener",),
         )
+        handshakes = self.handshakes
+        if handshakes is None:
+            return
         metrics.gauge(
             "landline_ssl_handshakes_total",
             "TLS handshakes that succeeded",
-            lambda: {(name,): float(handshakes.succeeded[name]) for name in self._listeners},
+            lambda: {(name,): float(handshakes.succeeded[name]) for name in handshakes.names},
             labels=("listener",),
         )
         metrics.gauge(
             "landline_ssl_handshakes_failed_total",
             "TLS handshakes that failed",
-            lambda: {(name,): float(handshakes.failed[name]) for name in self._listeners},
+            lambda: {(name,): float(handshakes.failed[name]) for name in handshakes.names},
             labels=("listener",),
         )
         metrics.gauge(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass
 
 from broker.config.values import ConfigValues
@@ -83,4 +83,6 @@ class TlsSettings:
         )
 
 
-Complain = Callable[[TlsError], None]
+def prefixed(text: str, prefix: str) -> str:
+    """The text of an error with ``prefix`` before the names of keys, but not in the names of files."""
+    return re.sub(r"(?<![\w./-])ssl\.(?=\w)", f"{prefix}ssl.", text)

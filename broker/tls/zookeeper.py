@@ -7,7 +7,6 @@ name, and a PEM key has the key store's password.
 from __future__ import annotations
 
 import datetime as dt
-import re
 import socket
 import ssl
 from pathlib import PurePath
@@ -19,11 +18,10 @@ from broker.config.problems import ConfigError, Problem
 from broker.config.values import ConfigValues
 from broker.tls.certificates import check_key_store, check_trust_store
 from broker.tls.contexts import client_context
-from broker.tls.settings import StoreSettings, TlsError, TlsSettings
+from broker.tls.settings import StoreSettings, TlsError, TlsSettings, prefixed
 from broker.tls.stores import read_key_store, read_trust_store
 
 _log = structlog.get_logger(__name__)
-_PREFIX: Final = "zookeeper."
 _TYPES: Final = {".pem": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
 _BOTH: Final = ("TLSv1.2", "TLSv1.3")
 
@@ -105,5 +103,4 @@ def _in_zookeepers_words(error: TlsError) -> tuple[str, str]:
 
 
 def _renamed(text: str) -> str:
-    text = text.replace("ssl.key.password", "ssl.keystore.password")
-    return re.sub(r"(?<![\w.])ssl\.", f"{_PREFIX}ssl.", text)
+    return prefixed(text.replace("ssl.key.password", "ssl.keystore.password"), "zookeeper.")

@@ -21,6 +21,11 @@ class _NeverRaisedError(OSError):
     """Replaces an exception type of a module that is left out; never raised."""
 
 
+def _of_the_real(module: str) -> Mapping[str, Any]:
+    """What makes a stand-in load the module after all, when an attribute of it is used."""
+    return {"__getattr__": lambda name: getattr(import_module(module), name)}
+
+
 # By library: the modules that are left out. None: as if not installed. Otherwise: the attributes of
 # the stand-in.
 _NEEDLESS: Final[Mapping[str, Mapping[str, Mapping[str, Any] | None]]] = {
@@ -29,7 +34,8 @@ _NEEDLESS: Final[Mapping[str, Mapping[str, Mapping[str, Any] | None]]] = {
         "importlib.metadata": {"version": lambda _: ""},
     },
     "http.server": {
-        "ssl": {},  # for the HTTPS client that comes with the request parser
+        # For the HTTPS client that comes with the request parser, which only a JWKS needs.
+        "ssl": _of_the_real("ssl"),
     },
     "kazoo.client": {
         "hashlib": {},  # OpenSSL, for digest ACLs

@@ -8,8 +8,10 @@ the log says so.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -83,6 +85,14 @@ class ClusterStore(ConfigStore):
         except NodeExistsError:
             return znodes.decode_cluster_id(self.store.get(znodes.CLUSTER_ID)[0])
         return cluster_id
+
+    def get_or_create_scram_secret(self) -> bytes:
+        """The secret that a cluster's brokers share, for what unknown SCRAM users see."""
+        with suppress(NoNodeError):
+            return self.store.get(znodes.SCRAM_SECRET)[0]
+        with suppress(NodeExistsError):
+            self.store.create(znodes.SCRAM_SECRET, os.urandom(32).hex().encode())
+        return self.store.get(znodes.SCRAM_SECRET)[0]
 
     # -- brokers
 

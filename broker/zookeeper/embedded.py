@@ -8,9 +8,10 @@ epoch. Only one process at a time can use the file, which stays locked while it 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, RLock
@@ -405,6 +406,10 @@ class EmbeddedStore:
             self._zxid = 1 << _EPOCH_SHIFT
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(
+            OSError
+        ):  # SQLite would let everybody read the credentials in it, and says what is wrong
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self._database = database = sqlite3.connect(self._path, timeout=0, check_same_thread=False)
         # Exclusive: the lock is kept until close, and the write-ahead log needs no shared memory file.
         database.execute("PRAGMA locking_mode=EXCLUSIVE")

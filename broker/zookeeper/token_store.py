@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from broker.zookeeper.store import NodeExistsError, NoNodeError, Store, Watch
-from broker.zookeeper.znodes import STRANGE, BadZnodeError, desanitize, dump, load, sanitize
+from broker.zookeeper.znodes import STRANGE, BadZnodeError, desanitize, dump, int64, load, sanitize
 
 _log = structlog.get_logger(__name__)
 TOKENS: Final = "/delegation_token/tokens"
@@ -73,9 +73,9 @@ def decode_token(path: str, data: bytes) -> TokenInfo:
             owner,
             desanitize(str(value.get("tokenRequester") or sanitize(owner))),
             tuple(desanitize(str(renewer)) for renewer in value["renewers"]),
-            int(value["issueTimestamp"]),
-            int(value["maxTimestamp"]),
-            int(value["expiryTimestamp"]),
+            int64(value["issueTimestamp"]),
+            int64(value["maxTimestamp"]),
+            int64(value["expiryTimestamp"]),
         )
     except STRANGE as error:
         raise BadZnodeError(f"{path} holds no delegation token ({error})") from error

@@ -33,6 +33,8 @@ ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+# Landline's. Its name begins with that of the users, so Kafka's tools too let its creator alone read it.
+SCRAM_SECRET = "/config/users_landline_scram_secret"  # noqa: S105 - a path
 FEATURE = "/feature"
 NO_FINALIZED_FEATURES = b'{"features":{},"version":2,"status":1}'
 """What Kafka 3.9 stores in ``/feature`` in ZooKeeper mode: feature versioning is enabled, no feature
@@ -225,9 +227,12 @@ def dump(value: Mapping[str, Any]) -> bytes:
 
 
 def load(path: str, data: bytes) -> dict[str, Any]:
-    """Raises :class:`BadZnodeError` if the node does not hold a JSON object."""
+    """Raises :class:`BadZnodeError` if the node does not hold a JSON object, or texts that cannot be sent."""
     try:
-        value = json.loads(data)
+        text = data.decode()
+        value = json.loads(text)
+        if "\\u" in text:  # half of a surrogate pair is no character
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:  # RecursionError: brackets nested too deeply
         raise BadZnodeError(f"{path} holds no JSON ({error}): {data[:200]!r}") from error
     if not isinstance(value, dict):
@@ -276,11 +281,14 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
         return BrokerRegistration(
             broker_id=broker_id,
             endpoints=endpoints,
-            rack=value.get("rack"),
-            timestamp_ms=int(value.get("timestamp", 0)),
-            jmx_port=int(value.get("jmx_port", -1)),
-            features=value.get("features") or {},
-            first_epoch=None if value.get(_FIRST_EPOCH) is None else int(value[_FIRST_EPOCH]),
+            rack=None if value.get("rack") is None else str(value["rack"]),
+            timestamp_ms=int64(value.get("timestamp", 0)),
+            jmx_port=int32(value.get("jmx_port", -1)),
+            features={
+                str(name): {str(end): int32(version) for end, version in versions.items()}
+                for name, versions in (value.get("features") or {}).items()
+            },
+            first_epoch=None if value.get(_FIRST_EPOCH) is None else int64(value[_FIRST_EPOCH]),
             speaks_by=None if value.get(_SPEAKS_BY) is None else str(value[_SPEAKS_BY]),
         )
     except STRANGE as error:
@@ -290,7 +298,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
 def _decode_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     listener, _, address = text.partition("://")
     host, _, port = address.rpartition(":")
-    return Endpoint(host.strip("[]"), int32(port), listener, protocols.get(listener, listener))
+    return Endpoint(host.strip("[]"), int32(port), listener, str(protocols.get(listener, listener)))
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:
@@ -428,7 +436,7 @@ def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
 
 
 def decode_producer_id_block_end(data: bytes) -> int:
-    return _number_of(PRODUCER_ID_BLOCK, data, "block_end")
+    return _number_of(PRODUCER_ID_BLOCK, data, "block_end", 64)
 
 
 def encode_uuid(value: uuid.UUID) -> str:
@@ -452,16 +460,25 @@ def int32(value: Any) -> int:
     """Checks that a request can carry the number. A larger one would fail only when it is sent, far from
     its node.
     """
+    return _number(value, 32)
+
+
+def int64(value: Any) -> int:
+    """The same for a longer one."""
+    return _number(value, 64)
+
+
+def _number(value: Any, bits: int) -> int:
     number = int(value)
-    if not -(1 << 31) <= number < 1 << 31:
-        raise ValueError(f"{str(value)[:40]} is no int32")
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise ValueError(f"{str(value)[:40]} is no int{bits}")
     return number
 
 
-def _number_of(path: str, data: bytes, name: str) -> int:
+def _number_of(path: str, data: bytes, name: str, bits: int = 32) -> int:
     value = field_of(path, load(path, data), name)
     try:
-        return int(value)
+        return _number(value, bits)
     except STRANGE as error:
         raise BadZnodeError(f"{path} holds no number {name} ({error}): {data[:200]!r}") from error
 

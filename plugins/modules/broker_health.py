@@ -9,10 +9,12 @@ the broker is back in its ISRs.
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -40,6 +42,12 @@ options:
     description: Seconds an answer may take.
     type: float
     default: 5
+  ca_file:
+    description: PEM file on the host with the CA of the brokers' HTTP ports, for urls with https.
+    type: path
+  token_file:
+    description: File on the host whose first line is the token of the HTTP ports (landline.http.token.file).
+    type: path
 """
 EXAMPLES = """
 - name: Wait until this host's broker serves clients
@@ -66,11 +74,18 @@ def failed_units(units: list[str]) -> list[str]:
     return [unit for unit, answer in zip(units, shown, strict=True) if answer.stdout.strip() == "failed"]
 
 
-def get(url: str, timeout_s: float) -> tuple[int, str]:
+def get(url: str, timeout_s: float, ca_file: str | None, token: str) -> tuple[int, str]:
     """Returns the HTTP status and body; 0 and the reason when there is no answer."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    request = urllib.request.Request(url)  # noqa: S310 - http or https
+    if token:
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
-        with opener.open(url, timeout=timeout_s) as answer:
+        if ca_file:
+            context = ssl.create_default_context(cafile=ca_file)
+            context.check_hostname = False  # it is this host, whatever the certificate calls it
+            handlers.append(urllib.request.HTTPSHandler(context=context))
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(errors="replace")
@@ -78,11 +93,23 @@ def get(url: str, timeout_s: float) -> tuple[int, str]:
         return 0, str(error)
 
 
-def look(broker: Broker, timeout_s: float) -> tuple[str | None, int]:
-    """Returns why a broker does not serve (None when it does), and the progress of its recovery."""
+def first_line(path: str | None) -> str:
+    """Returns the token of a file; empty without one. Raises OSError."""
+    if not path:
+        return ""
+    with Path(path).open(encoding="ascii") as file:
+        return file.readline().strip()
+
+
+def look(
+    broker: Broker, timeout_s: float, ca_file: str | None = None, token: str = ""
+) -> tuple[str | None, int]:
+    """Returns why a broker does not serve (None when it does), and the progress of its recovery. Without the
+    token that the broker wants, the progress and whose port it is are not known.
+    """
     url = broker["url"].rstrip("/")
-    code, body = get(f"{url}/readyz", timeout_s)
-    status_code, text = get(f"{url}/status", timeout_s)
+    code, body = get(f"{url}/readyz", timeout_s, ca_file, token)
+    status_code, text = get(f"{url}/status", timeout_s, ca_file, token)
     status = json.loads(text) if status_code == 200 else {}
     wrong = None if code == 200 else f"{url}/readyz: {body.strip() or code}"
     if "broker_id" in status and int(status["broker_id"]) != int(broker["id"]):
@@ -98,14 +125,22 @@ def main() -> None:
             "timeout_s": {"type": "float", "default": 60.0},
             "delay": {"type": "float", "default": 0.5},
             "answer_timeout_s": {"type": "float", "default": 5.0},
+            "ca_file": {"type": "path"},
+            "token_file": {"type": "path"},
         },
         supports_check_mode=True,
     )
     params = module.params
+    try:
+        token = first_line(params["token_file"])
+    except (OSError, ValueError) as error:
+        module.fail_json(msg=f"token_file {params['token_file']} cannot be read: {error}")
     attempts, best, deadline = 0, -1, 0.0
     while True:
         attempts += 1
-        looks = [look(broker, params["answer_timeout_s"]) for broker in params["brokers"]]
+        looks = [
+            look(broker, params["answer_timeout_s"], params["ca_file"], token) for broker in params["brokers"]
+        ]
         found = [wrong for wrong, _ in looks if wrong is not None]
         if not found:
             module.exit_json(changed=False, attempts=attempts)

@@ -8,8 +8,8 @@ import sys
 import atheris
 import structlog
 
-# What is imported in here is instrumented: the decoders, and nothing that only helps.
-with atheris.instrument_imports(include=["broker", "kio"]):
+# What is imported in here is instrumented: the decoders and the parser of HTTP, and nothing that only helps.
+with atheris.instrument_imports(include=["broker", "email", "http", "kio"]):
     from tests.fuzz.targets import BY_NAME
 
 

@@ -1,17 +1,12 @@
 """What is fuzzed: each decoder with the errors that it may answer with, and inputs to begin from.
 
-A target that raises anything else, ends the process, takes more memory or time than the engine allows it has
-a defect. Files are read from memory, so that nothing here waits for a disk.
+`target` says what a defect is. Those that are more than a decoder have modules of their own.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
 from crc32c import crc32c
 
@@ -34,32 +29,15 @@ from broker.record.compression import CompressionError, compress, decompress
 from broker.record.header import iter_batches
 from broker.record.records import RecordFormatError, decode_records
 from broker.record.records import walk as walk_records
-from broker.server.http.http_connections import HttpConnection
-from broker.server.http.http_endpoint import REQUEST_TIMEOUT_S
-from broker.server.http.http_handler import serve_connection
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper import znodes
 from rig.raw_client import request_frame
+from tests.fuzz import batches, http_port, logins, tls, znodes
+from tests.fuzz.target import Target, file_of
 from tests.support.valid_requests import ALL_VERSIONS, World, body, some_records
 
 _MOST_INFLATED = 1 << 20
 _CODECS = (1, 2, 3, 4)
 _TP = TopicPartition("topic", 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """``run`` reads one input and may raise ``refusals``; ``seeds`` are inputs that it takes."""
-
-    name: str
-    run: Callable[[bytes], object]
-    refusals: tuple[type[Exception], ...]
-    seeds: Callable[[], Sequence[bytes]]
-
-    def try_(self, data: bytes) -> None:
-        """Raises what the decoder should not have raised."""
-        with contextlib.suppress(*self.refusals):
-            self.run(data)
 
 
 def _request(data: bytes) -> None:
@@ -143,7 +121,7 @@ def _compressed_seeds() -> Sequence[bytes]:
 
 def _segment(data: bytes) -> None:
     """A whole segment: damage is told, and what is found behind it lies behind it."""
-    with _file(data) as path:
+    with file_of(data) as path:
         fd = os.open(path, os.O_RDONLY)
         try:
             extent, position = Extent(fd, path, len(data), 0, 1 << 40), 0
@@ -201,7 +179,7 @@ def _group_record_seeds() -> Sequence[bytes]:
 def _snapshot(data: bytes) -> None:
     """The checksum is made right: what is fuzzed lies behind it."""
     rest = data[6:]
-    with _file(data[:2] + crc32c(rest).to_bytes(4, "big") + rest) as path:
+    with file_of(data[:2] + crc32c(rest).to_bytes(4, "big") + rest) as path:
         list(read_snapshot(path))
 
 
@@ -210,7 +188,7 @@ def _snapshot_seeds() -> Sequence[bytes]:
 
 
 def _checkpoint(data: bytes) -> None:
-    with _file(data) as path:
+    with file_of(data) as path:
         OffsetCheckpoint(path.parent, path.name).read()
         LeaderEpochCache(path.parent)  # a damaged one is told in the log, and made again from the batches
 
@@ -219,79 +197,8 @@ def _checkpoint_seeds() -> Sequence[bytes]:
     return [b"0\n2\n0 0\n3 5\n", b"0\n1\ntopic 0 17\n", b""]
 
 
-_ZNODES: Sequence[Callable[[bytes], object]] = (
-    znodes.decode_cluster_id,
-    lambda data: znodes.decode_broker(1, data),
-    lambda data: znodes.decode_topic("topic", data),
-    lambda data: znodes.decode_state(_TP, data, 0),
-    znodes.decode_controller,
-    lambda data: znodes.decode_config("/config/topics/topic", data),
-    lambda data: znodes.decode_config_change("/config/changes/config_change_1", data),
-    lambda data: znodes.decode_log_dir_event("/log_dir_event_notification/log_dir_event_1", data),
-    znodes.decode_producer_id_block_end,
-)
-
-
-def _znode(data: bytes) -> None:
-    if data:
-        _ZNODES[data[0] % len(_ZNODES)](data[1:])
-
-
-def _znode_seeds() -> Sequence[bytes]:
-    state = b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
-    topic = b'{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":{"0":[1,2]},"adding_replicas":{}}'
-    broker = (
-        b'{"version":5,"host":"h","port":9092,"jmx_port":-1,"timestamp":"1","endpoints":["PLAINTEXT://h:9092"],'
-        b'"rack":"a","features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"}}'
-    )
-    texts = (
-        b'{"version":"1","id":"x"}',
-        broker,
-        topic,
-        state,
-        b'{"version":1,"brokerid":1,"timestamp":"1"}',
-        b'{"version":1,"config":{"retention.ms":"1"}}',
-        b'{"version":2,"entity_path":"topics/topic"}',
-        b'{"version":1,"broker":1,"event":1}',
-        znodes.encode_producer_id_block(1, 0, 999),
-    )
-    deep = b"[" * 3000 + b"]" * 3000
-    return [bytes([index]) + text for index, text in enumerate((*texts, deep))]
-
-
 def _properties(data: bytes) -> None:
     parse_properties(data.decode(errors="replace"))
-
-
-def _http(data: bytes) -> None:
-    ours, peer = socket.socketpair()
-    with ours, peer:
-        peer.sendall(data)
-        peer.shutdown(socket.SHUT_WR)
-        serve_connection(
-            HttpConnection(ours, "127.0.0.1"),
-            ("127.0.0.1", 1),
-            lambda path: (200, "text/plain", path.encode()),
-            4,
-            REQUEST_TIMEOUT_S,
-        )
-        peer.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            peer.recv(1 << 16)
-
-
-@contextlib.contextmanager
-def _file(data: bytes) -> Iterator[Path]:
-    """A file in memory, alone in its directory, that bears the name of an epoch checkpoint."""
-    directory = Path("/dev/shm") / f"landline-fuzz-{os.getpid()}"
-    directory.mkdir(exist_ok=True)
-    path = directory / "leader-epoch-checkpoint"
-    path.write_bytes(data)
-    try:
-        yield path
-    finally:
-        path.unlink()
-        directory.rmdir()
 
 
 TARGETS: Sequence[Target] = (
@@ -303,13 +210,11 @@ TARGETS: Sequence[Target] = (
     Target("group-record", _group_record, (MalformedRecord,), _group_record_seeds),
     Target("snapshot", _snapshot, (SnapshotError,), _snapshot_seeds),
     Target("checkpoint", _checkpoint, (CheckpointError,), _checkpoint_seeds),
-    Target("znode", _znode, (znodes.BadZnodeError,), _znode_seeds),
     Target("properties", _properties, (ConfigError,), lambda: [b"a=b\n", b"a:\\\n b\\u0041", b"! c\nd e"]),
-    Target(
-        "http",
-        _http,
-        (),
-        lambda: [b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", b"HEAD / HTTP/1.0\r\n\r\n", b"POST /\r\n"],
-    ),
+    *batches.TARGETS,
+    *http_port.TARGETS,
+    *logins.TARGETS,
+    *tls.TARGETS,
+    *znodes.TARGETS,
 )
 BY_NAME = {target.name: target for target in TARGETS}

@@ -20,7 +20,8 @@ TOPIC = "landline.lifecycle"
 ENABLED: dict[str, object] = {"landline.lifecycle.enable": "true"}
 STEPS = [
     "Process", "Scheduler", "Bind", "ZooKeeper", "LogManager", "ReplicaManager", "KafkaController",
-    "GroupCoordinator", "KafkaApis", "DynamicConfigManager", "Deposition", "Healthcheck", "FirstMetadata", "Ready",
+    "GroupCoordinator", "KafkaApis", "DynamicConfigManager", "SocketServer", "Deposition",
+    "Healthcheck", "FirstMetadata", "Ready",
 ]  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from rig.brokers import HOST, unused_port
 from rig.landline_broker import COMMAND, REPOSITORY, LandlineStandalone
 from rig.raw_client import RawClient
 from rig.wait import last_for, wait_until
-from tests.support.sasl_frames import plain
+from tests.support.sasl_frames import log_in, plain
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -194,13 +194,8 @@ def test_a_delegation_token_logs_its_owner_in(broker: SaslBroker) -> None:
         token = raw.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, fields)
         assert (token.error_code, token.principal_name) == (0, "bob")
     with RawClient(HOST, broker.sasl_port) as raw:
-        raw.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-256"})
         client = ScramTokens("SCRAM-SHA-256", token.token_id, to_base64(token.hmac), by_token=True)
-        challenge = b""
-        while (sent := client.next(challenge)) is not None:
-            answer = raw.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": sent})
-            assert answer.error_code == 0
-            challenge = answer.auth_bytes
+        assert log_in(raw, "SCRAM-SHA-256", client).error_code == 0
         refused = raw.ask(ApiKey.CREATE_DELEGATION_TOKEN, 3, fields)
         assert refused.error_code == Errors.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from pathlib import Path
 
@@ -11,8 +10,9 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig.brokers import HOST, unused_port
-from rig.landline_broker import COMMAND, REPOSITORY, LandlineBroker
+from rig.landline_broker import LandlineBroker
 from rig.zookeeper import ZooKeeperServer
+from tests.integration.test_may_stop import landline
 from tests.support.certificates import Authority
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -25,12 +25,10 @@ WRONG_JAAS = JAAS.replace('password="bsecret"', 'password="wrong"')
 
 
 def may_stop(broker: LandlineBroker, *overrides: str) -> tuple[int, str]:
-    """The exit code of `landline may-stop --dry-run`, and all that was said."""
-    properties = broker.log_dir.with_name(broker.log_dir.name + ".properties")
-    options = [option for override in overrides for option in ("--override", override)]
-    argv = [*COMMAND, "may-stop", str(properties), "--dry-run", *options]
-    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
-    return done.returncode, done.stdout + done.stderr
+    """`landline may-stop --dry-run` with other values of configs."""
+    return landline(
+        "may-stop", broker, "--dry-run", *(word for each in overrides for word in ("--override", each))
+    )
 
 
 def test_two_brokers_and_a_client_authenticate_over_tls(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
@@ -88,6 +86,12 @@ def test_two_brokers_and_a_client_authenticate_over_tls(zookeeper: ZooKeeperServ
         assert (code, "refused the login" in words) == (75, True), words
         code, words = may_stop(pair[0], "ssl.truststore.location=/none")
         assert (code, "ssl.truststore.location" in words) == (78, True), words
+        assert landline("may-stop", pair[0], "--holder", "deploy")[0] == 0
+        pair[0].stop()
+        code, words = landline("await-return", pair[0], "--holder", "deploy", "--within", "0")
+        assert (code, "has not registered" in words) == (75, True), words
+        pair[0].start()
+        assert landline("await-return", pair[0], "--holder", "deploy")[0] == 0
         for broker in pair:
             assert "asecret" not in broker.log_text()
             assert "bsecret" not in broker.log_text()

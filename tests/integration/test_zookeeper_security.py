@@ -129,6 +129,7 @@ def test_a_broker_writes_its_znodes_by_tls_so_that_only_it_may_change_them(
             ("credentials", "set", properties, "--user", "alice", "--password-file", password),
             ("credentials", "list", properties),
             ("may-stop", properties, "--dry-run"),
+            ("may-stop", properties, "--holder", "deploy"),
         ):
             done = run_to_end(*command)
             assert done.returncode == 0, done.stderr
@@ -138,7 +139,10 @@ def test_a_broker_writes_its_znodes_by_tls_so_that_only_it_may_change_them(
         assert "dead_broker_deregistered" in run_to_end("deregister", properties).stderr
         access = access_from(texts(config))
         assert end_session(noted.session, 30, access.secure) is SessionEnd.GONE
+        assert run_to_end("await-return", properties, "--holder", "deploy", "--within", "0").returncode == 75
         broker.start()
+        done = run_to_end("await-return", properties, "--holder", "deploy")
+        assert done.returncode == 0, done.stderr
         assert "traceback=" not in broker.log_text()
 
 

@@ -16,6 +16,7 @@ from broker.protocol.errors import Errors
 from rig.brokers import HOST
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, request_frame
+from tests.support.mutated_bytes import edit
 from tests.support.valid_requests import ALL_VERSIONS, World, fields, some_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -30,9 +31,6 @@ CLIENTS = [
     pair for pair in ALL_VERSIONS if pair[0] not in CONTROLLERS_WORD and pair != (ApiKey.CREATE_TOPICS, 0)
 ]
 INTER_BROKER = [pair for pair in ALL_VERSIONS if pair[0] in CONTROLLERS_WORD]
-EXTREMES = [
-    struct.pack(">i", value) for value in (-1, 0, 1, (1 << 31) - 1, -(1 << 31), 1 << 24, 0x01010101)
-] + [b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\xff\xff\xff\xff\x0f", b"\x00", b"\xff\xff", b"\x7f\xff"]
 
 
 @st.composite
@@ -43,20 +41,7 @@ def mutations(draw: st.DrawFn, pairs: list[tuple[ApiKey, int]], world: World) ->
     if key in CHANGING:
         message["validate_only"] = True
     frame = bytearray(request_frame(key, version, codec.encode(key, version, "request", message)))[4:]
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(4, max(len(frame) - 1, 4)))
-        match draw(st.sampled_from(["extreme", "extreme", "byte", "byte", "cut", "insert", "repeat"])):
-            case "extreme":
-                value = draw(st.sampled_from(EXTREMES))
-                frame[at : at + len(value)] = value
-            case "byte":
-                frame[at : at + 1] = bytes([draw(st.integers(0, 255))])
-            case "cut":
-                del frame[at : at + draw(st.integers(1, 9))]
-            case "insert":
-                frame[at:at] = draw(st.binary(min_size=1, max_size=12))
-            case _:
-                frame[at:at] = frame[at:] * draw(st.integers(1, 50))
+    edit(draw, frame, 4)
     return struct.pack(">i", len(frame)) + bytes(frame)
 
 

@@ -16,6 +16,7 @@ from broker.network.handshakes import Handshakes
 from broker.network.request_channel import ConnectionInfo
 from broker.network.transport import Transport
 from rig.wait import wait_until
+from tests.support.mutated_bytes import scrambled
 from tests.support.tls_pairs import contexts
 from tests.unit.network.test_handshakes import OneContext
 
@@ -54,22 +55,6 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     made.handshakes.stop()
 
 
-def mutated(data: bytes, seed: int, changes: int) -> bytes:
-    """Some bytes changed, cut out or put in."""
-    chance = random.Random(seed)
-    found = bytearray(data)
-    for _ in range(changes):
-        at = chance.randrange(len(found) + 1)
-        match chance.randrange(3):
-            case 0:
-                found[at : at + 1] = bytes((chance.randrange(256),))
-            case 1:
-                del found[at : at + chance.randrange(1, 40)]
-            case _:
-                found[at:at] = chance.randbytes(chance.randrange(1, 40))
-    return bytes(found)
-
-
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 1 << 30), changes=st.integers(0, 6), flight=st.integers(0, 1), hangs_up=st.booleans()
@@ -83,7 +68,8 @@ def test_every_handshake_ends(site: Site, seed: int, changes: int, flight: int, 
             with suppress(ssl.SSLWantReadError):
                 client.do_handshake()
             sent = outgoing.read()
-            peer.sendall(mutated(sent, seed, changes) if number == flight and sent else sent)
+            chance = random.Random(seed)
+            peer.sendall(scrambled(sent, chance, changes) if number == flight and sent else sent)
             if number == flight and changes and hangs_up:
                 peer.shutdown(socket.SHUT_WR)
             if number < 2:

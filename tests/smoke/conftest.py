@@ -10,13 +10,14 @@ import functools
 import json
 import os
 import shlex
-import urllib.error
-import urllib.request
 
 import pytest
 import testinfra
 
+from tools.http_access import get
 from tools.inventory import Inventory
+
+HTTP_S = 5.0
 
 if not os.environ.get("LANDLINE_SMOKE"):
     collect_ignore_glob = ["test_*.py"]
@@ -72,18 +73,8 @@ def process_status(name, pid):
     return {field: value.strip() for field, _, value in (line.partition(":") for line in lines)}
 
 
-def get(url):
-    """HTTP status and body of a GET."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
 def status(broker):
     """The broker's /status."""
-    code, body = get(f"{broker.url}/status")
+    code, body = get(f"{broker.url}/status", HTTP_S)
     assert code == 200, body
     return json.loads(body)

@@ -7,7 +7,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig.wait import wait_until
-from tests.smoke.conftest import get, machine, process_status, status, unit
+from tests.smoke.conftest import HTTP_S, machine, process_status, status, unit
+from tools.http_access import get
 
 
 def test_the_service_runs_and_starts_at_boot(broker):
@@ -89,12 +90,12 @@ def test_its_ports_are_open(broker):
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
 def test_the_http_endpoint_answers(broker, path):
-    code, body = get(broker.url + path)
+    code, body = get(broker.url + path, HTTP_S)
     assert code == 200, body
 
 
 def test_metrics_have_kafkas_names(broker):
-    _, body = get(f"{broker.url}/metrics")
+    _, body = get(f"{broker.url}/metrics", HTTP_S)
     assert "kafka_server_replicamanager_underreplicatedpartitions" in body.lower()
 
 

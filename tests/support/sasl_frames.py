@@ -10,13 +10,18 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.framing import request_prefix, response_body_offset
 from broker.sasl.credential import Known
+from broker.sasl.decoys import Decoys
+from broker.sasl.exchange import Tokens
 from broker.sasl.login import Offer
 from broker.sasl.plain import PlainUsers
 from broker.sasl.scram import ScramExchange, new_credential
+from rig.raw_client import RawClient
 
 SCRAM = "SCRAM-SHA-256"
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 CREDENTIALS = {user: new_credential(SCRAM, password) for user, password in USERS.items()}
+
+DECOYS = Decoys(b"the cluster's secret", lambda _mechanism: [])
 
 
 def find(user: str, _by_token: bool) -> Known | None:
@@ -26,7 +31,7 @@ def find(user: str, _by_token: bool) -> Known | None:
 
 def make_offer(max_session_ms: int = 0) -> Offer:
     return Offer(
-        {"PLAIN": PlainUsers(USERS).exchange, SCRAM: partial(ScramExchange, SCRAM, find)},
+        {"PLAIN": PlainUsers(USERS).exchange, SCRAM: partial(ScramExchange, SCRAM, find, DECOYS)},
         {"PLAIN": max_session_ms, SCRAM: max_session_ms},
     )
 
@@ -51,6 +56,18 @@ def plain(user: str = "alice", password: str = "alice-secret") -> bytes:
 
 def metadata() -> bytes:
     return request(ApiKey.METADATA, 5, {"topics": None, "allow_auto_topic_creation": False})
+
+
+def log_in(raw: RawClient, mechanism: str, tokens: Tokens) -> Any:
+    """The last answer of an authentication; the first one with an error."""
+    assert raw.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": mechanism}).error_code == 0
+    said, challenge = None, b""
+    while (token := tokens.next(challenge)) is not None:
+        said = raw.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": token})
+        if said.error_code:
+            break
+        challenge = said.auth_bytes
+    return said
 
 
 def answer(key: int, version: int, frame: bytes) -> Any:

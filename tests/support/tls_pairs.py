@@ -37,13 +37,15 @@ def contexts(directory: Path, version: ssl.TLSVersion) -> tuple[ssl.SSLContext, 
 
 
 def listener_between_brokers(directory: Path) -> ListenerTls:
-    """The inter-broker listener of a broker on loopback, with certificates in ``directory``."""
+    """The inter-broker listener of a broker on 127.0.0.1, and by that name alone, with certificates in
+    ``directory``.
+    """
     props = {
         "landline.standalone": "true",
         "log.dirs": "/d",
         "listeners": "SSL://:0",
         "security.inter.broker.protocol": "SSL",
-        **Stores(directory).configs,
+        **Stores(directory, ["127.0.0.1"]).configs,
         "ssl.client.auth": "required",
     }
     config = BrokerConfig.from_properties(props)

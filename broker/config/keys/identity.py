@@ -59,7 +59,7 @@ KEYS: Final = (
     Key("landline.zookeeper.sasl.jaas.config", PASSWORD, None, MEDIUM, use=USED,
         doc="The login module of the `Client` section of Kafka's JAAS file, for SASL DIGEST-MD5: "
             '`org.apache.zookeeper.server.auth.DigestLoginModule required username="…" password="…";`. Needs '
-            "the Python package pure-sasl."),
+            "the extra landline[zookeeper-sasl]."),
     Key("zookeeper.ssl.truststore.location", STRING, None, MEDIUM, use=USED,
         doc="TLS to ZooKeeper: trust store file, PEM or PKCS#12. It is read again for each new connection. If "
             "unset, the CAs of the system."),

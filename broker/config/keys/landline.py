@@ -6,7 +6,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.config.key import BOOLEAN, CLUSTER_WIDE, INT, LONG, LONG_MAX, LOW, MEDIUM, STRING, USED, Key
+from broker.config.key import (
+    BOOLEAN,
+    CLUSTER_WIDE,
+    INT,
+    LONG,
+    LONG_MAX,
+    LOW,
+    MEDIUM,
+    PASSWORD,
+    STRING,
+    USED,
+    Key,
+)
 from broker.config.validators import at_least, between, one_of
 
 # fmt: off
@@ -18,6 +30,22 @@ KEYS: Final = (
             "idle one."),
     Key("landline.http.host", STRING, "", LOW, use=USED,
         doc="Address that the HTTP port is bound to; empty means every interface."),
+    Key("landline.http.ssl.keystore.location", STRING, None, MEDIUM, use=USED,
+        doc="Key store file of the HTTP port: the private key and its certificates, the broker's own first. "
+            "If set, the port speaks TLS only, with ssl.enabled.protocols and ssl.cipher.suites. A changed "
+            "file is used within 10 s for new connections, if it is good."),
+    Key("landline.http.ssl.keystore.type", STRING, "PEM", LOW, valid=one_of("pem", "pkcs12", ignore_case=True),
+        use=USED, doc="Key store type of the HTTP port: PEM or PKCS12."),
+    Key("landline.http.ssl.keystore.password", PASSWORD, None, LOW, use=USED,
+        doc="Key store password of the HTTP port, of a PKCS#12 file."),
+    Key("landline.http.ssl.key.password", PASSWORD, None, LOW, use=USED,
+        doc="Password of an encrypted private key in the HTTP port's PEM file."),
+    Key("landline.http.token.file", STRING, None, MEDIUM, use=USED,
+        doc="File of tokens, one on each line. If set, HTTP requests for /metrics and /status need one of them: "
+            "`Authorization: Bearer TOKEN`. A token has 16 to 512 letters, digits or `-._~+/=`. A changed file "
+            "is used at once, if it is good. landline await-return sends the first one."),
+    Key("landline.http.health.token.required", BOOLEAN, False, LOW, use=USED,
+        doc="Whether /livez and /readyz need a token too. Load balancers often cannot send one."),
     Key("landline.log.dir.min.free.bytes", LONG, 1 << 30, MEDIUM, valid=at_least(0), use=USED,
         doc="With less free space than this, a log directory refuses clients' records but serves "
             "everything else. The limit is the smaller of this and landline.log.dir.min.free.percent; 0 "

@@ -80,7 +80,8 @@ KEYS: Final = (
         doc="The most connections that one broker has at a time. Further ones are accepted when others "
             "have closed. On the inter-broker listener, if there are other listeners, they are accepted "
             "at once, and the least used connections of the others are closed for them. 0 requires such "
-            "a listener."),
+            "a listener. listener.name.<listener>.max.connections limits one listener in addition, also the "
+            "inter-broker one."),
     Key("max.connections.per.ip", INT, INT_MAX, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE, use=USED,
         doc="The most connections from one client address."),
     Key("max.connections.per.ip.overrides", STRING, "", MEDIUM, mode=CLUSTER_WIDE, use=USED,
@@ -89,7 +90,9 @@ KEYS: Final = (
         use=USED,
         doc="New connections per second over all listeners, except the inter-broker listener if there are "
             "others. Further connections wait and are served later, by address in turn. On each listener "
-            "512 connections of one address may wait; others are closed."),
+            "512 connections of one address may wait; others are closed. "
+            "listener.name.<listener>.max.connection.creation.rate limits one listener in addition, also the "
+            "inter-broker one."),
     Key("connections.max.idle.ms", LONG, 600_000, MEDIUM, use=USED,
         doc="A connection that is idle for this long is closed. The log has at most one line a second "
             "for them."),

@@ -1,4 +1,6 @@
-"""SASL. The keys of Kerberos and of logins by token are accepted and change nothing: there is neither."""
+"""SASL. The keys of logins by token are accepted and change nothing: there are none. So are those of Kerberos
+about logins, which the Kerberos library renews itself.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +27,24 @@ from broker.config.validators import at_least
 # fmt: off
 KEYS: Final = (
     Key("sasl.enabled.mechanisms", LIST, ("GSSAPI",), MEDIUM, mode=PER_BROKER, use=USED,
-        doc="SASL mechanisms that a listener offers: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. The default, "
-            "GSSAPI, is not supported: a SASL listener needs this key."),
+        doc="SASL mechanisms that a listener offers: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, and GSSAPI, "
+            "which needs the extra landline[gssapi]."),
     Key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", MEDIUM, mode=PER_BROKER, use=USED,
-        doc="SASL mechanism between brokers: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."),
+        doc="SASL mechanism between brokers: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI."),
     Key("sasl.jaas.config", PASSWORD, None, MEDIUM, mode=PER_BROKER, use=USED,
         doc="A login module with its options, in JAAS form. Of one mechanism of one listener if it is set as "
             "`listener.name.<listener>.<mechanism>.sasl.jaas.config`; as `sasl.jaas.config`, which Kafka's brokers "
             "ignore, of all mechanisms that the login module is for."),
     Key("sasl.client.callback.handler.class", CLASS, None, MEDIUM, use=REFUSED,
-        doc="Java class of client callbacks. Refused when set: brokers log in by PLAIN or SCRAM, which need none."),
+        doc="Java class of client callbacks. Refused when set: brokers log in by PLAIN, SCRAM "
+            "or GSSAPI, which need none."),
     Key("sasl.server.callback.handler.class", CLASS, None, MEDIUM, use=USED,
         doc="Java class of server callbacks. Refused without a listener and a mechanism. "
             "`listener.name.<listener>.oauthbearer.sasl.server.callback.handler.class` may be Kafka's "
             "OAuthBearerValidatorCallbackHandler or OAuthBearerUnsecuredValidatorCallbackHandler."),
     Key("sasl.login.callback.handler.class", CLASS, None, MEDIUM, use=REFUSED,
-        doc="Java class of login callbacks. Refused when set: brokers log in by PLAIN or SCRAM, which need none."),
+        doc="Java class of login callbacks. Refused when set: brokers log in by PLAIN, SCRAM "
+            "or GSSAPI, which need none."),
     Key("sasl.login.class", CLASS, None, MEDIUM, use=REFUSED,
         doc="Java class of the login. Refused when set."),
     Key("sasl.login.connect.timeout.ms", INT, None, LOW,
@@ -65,10 +69,11 @@ KEYS: Final = (
         doc="Path of kinit."),
     Key("sasl.kerberos.min.time.before.relogin", LONG, 60000, MEDIUM, mode=PER_BROKER,
         doc="Shortest time between Kerberos logins."),
-    Key("sasl.kerberos.principal.to.local.rules", LIST, ("DEFAULT",), MEDIUM, mode=PER_BROKER,
-        doc="Rules that map Kerberos principals to short names."),
-    Key("sasl.kerberos.service.name", STRING, None, MEDIUM, mode=PER_BROKER,
-        doc="Kerberos service name of the brokers."),
+    Key("sasl.kerberos.principal.to.local.rules", LIST, ("DEFAULT",), MEDIUM, mode=PER_BROKER, use=USED,
+        doc="Rules that map Kerberos principals to users' names: DEFAULT, or "
+            "RULE:[n:string](regexp)s/pattern/replacement/g, with /L or /U behind it for lower or upper case."),
+    Key("sasl.kerberos.service.name", STRING, None, MEDIUM, mode=PER_BROKER, use=USED,
+        doc="Kerberos service name of the brokers. Needed for GSSAPI between brokers."),
     Key("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, MEDIUM, mode=PER_BROKER,
         doc="Random share of the ticket renewal time."),
     Key("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8, MEDIUM, mode=PER_BROKER,

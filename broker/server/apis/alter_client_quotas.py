@@ -56,7 +56,7 @@ def _check_host(host: str | None) -> None:
     if host is not None:
         try:
             addresses_of(host)
-        except (OSError, UnicodeError) as error:
+        except OSError as error:
             raise AlterationError(f"{host} is no IP address and no host that can be resolved") from error
 
 

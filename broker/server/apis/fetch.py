@@ -7,6 +7,7 @@ Once a reader has reached such data, all its fetches are handled there.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 from broker.log.log import Log
@@ -91,15 +92,20 @@ def _introduce(request: Request, ctx: ApiContext) -> Verdict:
         if not ctx.submit_for(request, lambda: _handle_many(request, ctx)):
             request.close_connection()
 
-    return introduce(request, ctx, admitted, lambda: _refuse_follower(request))
+    return introduce(request, ctx, admitted, lambda: _refuse_follower(request, ctx))
 
 
-def _refuse_follower(request: Request) -> None:
+def _refuse_follower(request: Request, ctx: ApiContext) -> None:
     """Refuses a follower's fetch from other peers: its fetch offsets acknowledge records."""
     if request.api_version < _ERROR_FROM:
         request.close_connection()
     else:
-        request.respond(_frame(request, Outcome(NO_SESSION, Errors.CLUSTER_AUTHORIZATION_FAILED, [])))
+        _respond_with_error(request, Errors.CLUSTER_AUTHORIZATION_FAILED, ctx)
+
+
+def _respond_with_error(request: Request, error: Errors, ctx: ApiContext) -> None:
+    throttle_ms = ctx.quotas.of_fetch(request, _RESPONSE_BYTES) if ctx.quotas.active else 0
+    request.respond(_frame(request, Outcome(NO_SESSION, error, []), throttle_ms))
 
 
 def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchContext | None:
@@ -108,8 +114,7 @@ def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchConte
     fetch = ctx.fetch_sessions.begin(asked, _wanted(asked, ctx), request.connection.principal)
     if fetch.error is Errors.NONE:
         return fetch
-    throttle_ms = ctx.quotas.of_fetch(request, _RESPONSE_BYTES) if ctx.quotas.active else 0
-    request.respond(_frame(request, Outcome(NO_SESSION, fetch.error, []), throttle_ms))
+    _respond_with_error(request, fetch.error, ctx)
     return None
 
 
@@ -120,8 +125,9 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
     access = ctx.access
     acls = None if access is None else access.authorizer.version()
     denied = None if access is None else _denied(request, params, ctx)
-    if denied is _all_denied:
-        news = None  # nor what changes later
+    if denied is not None:
+        news = None  # what changes later is read without asking again
+    is_exempt = params.from_follower and denied is None
     for wanted in fetch.wanted:
         if not wanted.topic_partition.topic:
             wanted = _resolved(wanted, ctx)  # noqa: PLW2901
@@ -146,7 +152,7 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         if access is not None and (acls is None or access.authorizer.version() is not acls):
             fetched = _still_allowed(request, fetched, params, ctx)  # it may have waited for minutes
         results = [*fetched, *refused]
-        if ctx.quotas.active and _is_throttled(request, results, fetch, params, ctx):
+        if ctx.quotas.active and _is_throttled(request, results, fetch, ctx, is_exempt=is_exempt):
             return
         _answer(request, fetch.finish(results), ctx)
 
@@ -241,6 +247,8 @@ def _refusal(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
 def _params(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchParams:
     max_bytes, min_bytes = min(asked.max_bytes, ctx.config.int("fetch.max.bytes")), asked.min_bytes
     max_wait_ms = min(asked.max_wait_ms, _LONGEST_WAIT_MS)
+    if ends_ns := request.connection.session_ends_ns:  # no records are for a session that has expired
+        max_wait_ms = min(max_wait_ms, max(0, (ends_ns - time.monotonic_ns()) // 1_000_000))
     if ctx.quotas.active and asked.replica_id < 0:
         most = ctx.quotas.most_fetched(request)
         if most is not None:
@@ -250,12 +258,12 @@ def _params(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchPara
 
 
 def _is_throttled(
-    request: Request, results: Fetched, fetch: FetchContext, params: FetchParams, ctx: ApiContext
+    request: Request, results: Fetched, fetch: FetchContext, ctx: ApiContext, *, is_exempt: bool
 ) -> bool:
-    """Records the fetch. If a quota is used up, sends an empty response: the reader gets the records when it
-    asks again.
+    """Records the fetch; followers are exempt. If a quota is used up, sends an empty response: the reader gets
+    the records when it asks again.
     """
-    if params.from_follower:
+    if is_exempt:
         ctx.quotas.exempt(request)
         return False
     throttle_ms = ctx.quotas.of_fetch(request, response_bytes(fetch.news_of(results)))

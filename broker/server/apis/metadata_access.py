@@ -19,6 +19,7 @@ from broker.server.metadata_cache import Snapshot
 
 _MOST_KEPT: Final = 256
 _MOST_NAMED: Final = 1_000
+_MOST_LETTERS: Final = 32_768  # of all names in a question: clients choose them, and one may have as many
 
 
 class Shown(NamedTuple):
@@ -51,7 +52,7 @@ class VisibleTopics:
     def shown(self, request: Request, wanted: Wanted | None, snapshot: Snapshot, access: Access) -> Shown:
         """Divides the requested topics. Whether a refused topic exists is not told."""
         version = access.authorizer.version()
-        if version is None or (wanted is not None and len(wanted) > _MOST_NAMED):
+        if version is None or (wanted is not None and not _may_keep(wanted)):
             return _divided(request, wanted, snapshot, access)
         answers = self._answers
         if (
@@ -71,6 +72,14 @@ class VisibleTopics:
 
 
 visible_topics = VisibleTopics()
+
+
+def _may_keep(wanted: Wanted) -> bool:
+    """Whether the question is small enough to be kept."""
+    return (
+        len(wanted) <= _MOST_NAMED
+        and sum(len(item) for item in wanted if isinstance(item, str)) <= _MOST_LETTERS
+    )
 
 
 def _divided(request: Request, wanted: Wanted | None, snapshot: Snapshot, access: Access) -> Shown:

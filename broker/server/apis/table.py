@@ -141,6 +141,8 @@ class Apis:
                 raise ProtocolError(f"{api.name} version {request.api_version} is not supported")
             started = time.monotonic_ns()
             meter = self._quotas.meter
+            if meter is not None and request.connection.is_unproved:
+                meter = None  # or whoever is not authenticated holds up all others who are not yet
             if meter is not None:
                 request.measure(meter, started)
             verdict = handler(request, self._ctx)
@@ -233,8 +235,13 @@ class Apis:
         """A request from an unknown peer is neither queued for brokers' handlers nor copied before the peer
         is known as a broker.
         """
-        if self._ctx.access is not None and not self._is_met(request, None):
+
+        def refused() -> None:
+            self._quotas.not_exempt(request)
             refuse(request, Errors.CLUSTER_AUTHORIZATION_FAILED)
+
+        if self._ctx.access is not None and not self._is_met(request, None):
+            refused()
             return Verdict.SERVED
         submit = self._ctx.submit_of_broker
         is_dear = len(request.body) > rule.alone_bytes
@@ -248,9 +255,6 @@ class Apis:
         def admitted() -> None:
             if not submit(lambda: self._guarded(request, rule, serve), request, dear=is_dear):
                 request.close_connection()  # no room even for brokers: it is sent again
-
-        def refused() -> None:
-            refuse(request, Errors.CLUSTER_AUTHORIZATION_FAILED)
 
         return introduce(request, self._ctx, admitted, refused)
 

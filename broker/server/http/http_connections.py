@@ -16,19 +16,24 @@ MAX_PER_ADDRESS: Final = 4
 
 
 class HttpConnection:
-    """An accepted connection; ``busy`` from the end of a request's head to the end of its response."""
+    """An accepted connection; ``busy`` from the end of a request's head to the end of its response.
+    ``is_put_out`` once another one has its place.
+    """
 
-    __slots__ = ("address", "busy", "socket")
+    __slots__ = ("address", "busy", "is_put_out", "socket")
 
     def __init__(self, sock: socket.socket, address: str) -> None:
         self.socket = sock
         self.address = address
         self.busy = False
+        self.is_put_out = False
 
     def put_out(self) -> None:
         """Wakes the thread that waits for its next request; that thread closes the socket."""
+        self.is_put_out = True
         with suppress(OSError):  # the client closed first
-            self.socket.shutdown(socket.SHUT_RDWR)
+            # Of TLS only the connection below: its thread may be inside OpenSSL.
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
 
 class HttpConnections:

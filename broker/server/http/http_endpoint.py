@@ -5,7 +5,7 @@ to a free one, with a warning, because a user who never configured HTTP should s
 library and prometheus_client are loaded by the first request, so they cost neither start-up time nor an idle
 broker's memory. A failure here costs the client its response, and the broker nothing. Connections and their
 times are limited, only a request line and headers are read, and /metrics and /status are rendered once a
-second at most. BrokerServer provides the content as functions.
+second at most. BrokerServer provides the content as functions, and `http_security` the protection.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from broker.config.endpoint import host_port
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.server.http.http_connections import HttpConnection, HttpConnections
+from broker.server.http.http_security import NO_SECURITY, HttpSecurity
 from broker.server.http.shared_page import SharedPage
 from broker.server.lifecycle.startup_steps import StartupSteps
+from broker.server.tls import Wrap
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.lean_import import import_lean
+from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 # For a request's complete head, and for a complete response: a client that sends or reads slowly
@@ -37,6 +40,11 @@ REQUEST_TIMEOUT_S: Final = 5.0
 # Limits even a connection that is always busy.
 MAX_REQUESTS_PER_CONNECTION: Final = 1000
 _BACKLOG: Final = 16
+_REMEDIES: Final[Mapping[int | None, str]] = {
+    errno.EADDRINUSE: "stop the other process or change landline.http.port (-1 turns it off)",
+    errno.EACCES: "change landline.http.port (-1 turns it off)",
+}
+_OTHER_REMEDY: Final = "set landline.http.host to an address of this host, or remove it"
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
 
@@ -51,8 +59,11 @@ def start_http(
     status: Callable[[], Mapping[str, Any]],
     unready_reasons: Callable[[], list[str]],
     is_alive: Callable[[], bool],
+    wrap: Wrap | None,
 ) -> HttpEndpoint:
-    """Starts the HTTP port that is configured. ``steps`` stop it. Raises BindError."""
+    """Starts the HTTP port that is configured; ``wrap`` is its TLS. ``steps`` stop it. Raises BindError, and
+    ConfigError for a file of tokens that cannot be used.
+    """
     endpoint = HttpEndpoint(
         config.str("landline.http.host"),
         config.int("landline.http.port"),
@@ -61,6 +72,7 @@ def start_http(
         unready_reasons=unready_reasons,
         is_alive=is_alive,
         is_default_port="landline.http.port" not in config.static_values,
+        security=HttpSecurity.of(config, wrap),
     )
     steps.undo_by("HttpEndpoint", endpoint.shutdown)
     endpoint.startup()
@@ -85,6 +97,7 @@ class HttpEndpoint:
         unready_reasons: Callable[[], list[str]],
         is_alive: Callable[[], bool],
         is_default_port: bool = False,
+        security: HttpSecurity = NO_SECURITY,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._host = host
@@ -94,6 +107,7 @@ class HttpEndpoint:
         self._unready_reasons = unready_reasons
         self._is_alive = is_alive
         self._is_default_port = is_default_port
+        self._security = security
         self._socket: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._connections = HttpConnections()
@@ -138,11 +152,14 @@ class HttpEndpoint:
         """Its URL; empty if HTTP is off."""
         if self.port < 0:
             return ""
-        return f"http://{host_port(self._host or '127.0.0.1', self.port)}"
+        return f"{self._security.scheme}://{host_port(self._host or '127.0.0.1', self.port)}"
 
-    def answer(self, path: str) -> Answer:
-        """Status, content type and body for a GET of ``path``."""
-        match path.partition("?")[0]:
+    def answer(self, target: str, authorization: str | None, address: str) -> Answer:
+        """Status, content type and body for a GET of ``target`` from ``address``."""
+        path = target.partition("?")[0]
+        if not self._security.admits(path, authorization, address):
+            return 401, _TEXT, b"a token is needed, see landline.http.token.file\n"
+        match path:
             case "/metrics" | "/status" as shared:
                 return self._pages[shared].get()
             case "/livez":
@@ -157,14 +174,14 @@ class HttpEndpoint:
     def _bind_or_move(self) -> socket.socket:
         try:
             return self._bind(self._port)
-        except OSError as error:
-            in_use = error.errno == errno.EADDRINUSE
+        except (OSError, UnicodeError) as error:  # UnicodeError: it cannot be a host's name
+            number = getattr(error, "errno", None)
+            in_use = number == errno.EADDRINUSE
             if in_use and self._is_default_port:
                 return self._bind(0)
             raise BindError(
                 f"cannot bind the HTTP endpoint to {host_port(self._host or '*', self._port)}: "
-                f"{'the port is in use' if in_use else error}; "
-                "stop the other process or change landline.http.port (-1 turns it off)"
+                f"{'the port is in use' if in_use else error}; {_REMEDIES.get(number, _OTHER_REMEDY)}"
             ) from error
 
     def _bind(self, port: int) -> socket.socket:
@@ -217,18 +234,19 @@ class HttpEndpoint:
             if admitted is None:
                 connection.close()
                 continue
+            try:
+                admitted.socket = self._security.wrapped(connection)
+            except OSError:  # the client has gone
+                self._connections.leave(admitted)
+                continue
             threading.Thread(
                 target=self._serve, args=(admitted, address), name="http-connection", daemon=True
             ).start()
 
     def _serve(self, connection: HttpConnection, address: Any) -> None:
-        import_lean("http.server")  # only the exposition, loaded later, imports ssl too
-        from broker.server.http.http_handler import serve_connection
-
         try:
-            serve_connection(
-                connection, address, self._answer_or_failure, MAX_REQUESTS_PER_CONNECTION, REQUEST_TIMEOUT_S
-            )
+            if self._secure(connection):
+                self._respond(connection, address)
         except OSError:
             pass  # the client left or stalled: nothing is lost here
         except Exception:
@@ -237,15 +255,32 @@ class HttpEndpoint:
             self._connections.leave(connection)
             connection.socket.close()
 
-    def _answer_or_failure(self, path: str) -> Answer:
-        return _guarded(path, lambda: self.answer(path))
+    def _secure(self, connection: HttpConnection) -> bool:
+        try:
+            self._security.shake_hands(connection.socket, REQUEST_TIMEOUT_S)
+        except OSError as error:
+            if not connection.is_put_out:
+                log_refusal(
+                    "http_handshake_failed", connection.address, str(error), action="connection closed"
+                )
+            return False
+        return True
+
+    def _respond(self, connection: HttpConnection, address: Any) -> None:
+        import_lean("http.server")  # only the exposition, loaded later, imports ssl too
+        from broker.server.http.http_handler import serve_connection
+
+        def answer(target: str, authorization: str | None) -> Answer:
+            return _guarded(target, lambda: self.answer(target, authorization, connection.address))
+
+        serve_connection(connection, address, answer, MAX_REQUESTS_PER_CONNECTION, REQUEST_TIMEOUT_S)
 
 
 def _guarded(path: str, answer: Callable[[], Answer]) -> Answer:
     try:
         return answer()
     except Exception:
-        _log.exception("http_request_failed", path=path[:100])
+        _log.exception("http_request_failed", path=path.partition("?")[0][:100])
         return 500, _TEXT, b"failed, see the broker's log\n"
 
 

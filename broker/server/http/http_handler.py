@@ -16,13 +16,16 @@ from typing import Any, Final
 from broker.server.http.http_connections import HttpConnection
 
 _MAX_HEAD_BYTES: Final = 16 * 1024
+UNAUTHORIZED: Final = 401
 Answer = tuple[int, str, bytes]
+#: By a request's target and its Authorization header.
+AnswerTo = Callable[[str, str | None], Answer]
 
 
 def serve_connection(
     connection: HttpConnection,
     address: Any,
-    answer: Callable[[str], Answer],
+    answer: AnswerTo,
     max_requests: int,
     request_timeout_s: float,
 ) -> None:
@@ -71,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
         self,
         served: HttpConnection,
         address: Any,
-        answer: Callable[[str], Answer],
+        answer: AnswerTo,
         requests_left: int,
         timeout_s: float,
     ) -> None:
@@ -102,8 +105,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._served.busy = True
         self.connection.settimeout(self._timeout_s)
         has_body = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
-        status, content_type, body = self._answer_to(self.path)
+        status, content_type, body = self._answer_to(self.path, self.headers.get("Authorization"))
         self.send_response(status)
+        if status == UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", 'Bearer realm="landline"')
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")

@@ -19,8 +19,8 @@ from broker.utils.scheduler import KafkaScheduler
 
 
 class LifecycleRecording:
-    """The lifecycle events of one broker. It does nothing before :meth:`begin`, and nothing at all unless it is
-    enabled.
+    """The lifecycle events of one broker. It does nothing before :meth:`begin`, and nothing at all if the
+    config does not enable it.
     """
 
     def __init__(self) -> None:

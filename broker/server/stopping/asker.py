@@ -1,20 +1,17 @@
-"""What a host knows about its broker, from the properties, the data directories, the HTTP port and systemd.
+"""What a host knows about its broker, from the properties, the data directories and systemd.
 
-Used by `may_stop`, to ask for a stop and to wait for the broker's return. Nothing here changes state or
-sends notifications.
+Used by `may_stop`, to ask for a stop and to wait for the broker's return; `own_status` asks its HTTP port.
+Nothing here changes state or sends notifications.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from broker.config.endpoint import host_port
 from broker.config.log_dirs import log_dir_paths
 from broker.log.dirs.meta_properties import MetaProperties, read_meta_properties
 from broker.log.errors import LogDirError
@@ -22,7 +19,6 @@ from broker.server.registration.session_file import SessionFile
 from broker.server.stopping.stop_judge import OwnBroker
 from broker.zookeeper.config_store import MIN_INSYNC_REPLICAS
 
-_HTTP_S: Final = 2.0
 # One restart may be an accident; five are a loop.
 _RESTARTS: Final = 5
 
@@ -36,14 +32,13 @@ class CannotAskError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """A broker of this host, as described by its properties and data directories. ``http_url`` is None if it
-    has no fixed HTTP port; ``listener`` is the name of its inter-broker listener.
+    """A broker of this host, as described by its properties and data directories. ``listener`` is the name of
+    its inter-broker listener.
     """
 
     own: OwnBroker
     connect: str
     default_min_isr: int
-    http_url: str | None
     log_dir: Path | None = None
     listener: str = _DEFAULT_LISTENER
 
@@ -80,7 +75,6 @@ class Asker:
             OwnBroker(broker_id, meta.cluster_id, note.session.session_id if note else None),
             connect,
             int(minimum) if minimum.isdecimal() else 1,
-            _http_url(properties),
             directory,
             (
                 properties.get("inter.broker.listener.name")
@@ -90,37 +84,16 @@ class Asker:
         )
 
 
-def _http_url(properties: Mapping[str, str]) -> str | None:
-    port = properties.get("landline.http.port", "")
-    host = properties.get("landline.http.host", "")
-    if not port.isdecimal() or int(port) == 0:
-        return None
-    host = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else host  # noqa: S104 - asked, not bound
-    return f"http://{host_port(host, port)}"
-
-
-def recovery_progress(asker: Asker) -> Callable[[], int]:
-    """Returns the number of logs and segments that this host's broker has loaded and verified;
-    0 if unknown.
+def recovery_progress(status: Callable[[], Mapping[str, Any]]) -> Callable[[], int]:
+    """Returns the number of logs and segments that this host's broker has loaded and verified, by its
+    ``status``; 0 if unknown.
     """
 
     def progress() -> int:
-        loading = _status(asker.http_url).get("loading") or {}
+        loading = status().get("loading") or {}
         return int(loading.get("logs", 0)) + int(loading.get("segments", 0))
 
     return progress
-
-
-def _status(url: str | None) -> dict[str, Any]:
-    if url is None:
-        return {}
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"{url}/status", timeout=_HTTP_S) as answer:
-            found = json.loads(answer.read())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def unit_given_up(unit: str | None) -> Callable[[], str | None]:

@@ -12,11 +12,12 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from broker.protocol.epochs import NO_EPOCH
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.store import BadVersionError, NodeExistsError, NoNodeError, Stat, Store
+from broker.zookeeper.znodes import STRANGE, BadZnodeError, int32, int64, load
 
 PERMIT: Final = "/landline/stop_permit"
 CLOCK: Final = "/landline/clock"
@@ -150,13 +151,13 @@ def decode_lease(data: bytes) -> Lease | None:
     restarts forever.
     """
     try:
-        value: Any = json.loads(data)
+        value = load(PERMIT, data)
         return Lease(
             str(value["holder"]),
-            int(value["broker"]),
-            int(value["for_ms"]),
-            int(value["broker_epoch"]),
-            {str(topic): tuple(map(int, numbers)) for topic, numbers in value["out_of_isr"].items()},
+            int32(value["broker"]),
+            int64(value["for_ms"]),
+            int64(value["broker_epoch"]),
+            {str(topic): tuple(map(int32, numbers)) for topic, numbers in value["out_of_isr"].items()},
         )
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (BadZnodeError, *STRANGE):
         return None

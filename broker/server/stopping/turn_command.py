@@ -13,6 +13,7 @@ from typing import Final
 from broker.config.problems import ConfigError
 from broker.server.stopping.asker import Asker, CannotAskError, recovery_progress, unit_given_up
 from broker.server.stopping.may_stop import ZOOKEEPER_MS, Turn, zookeeper
+from broker.server.stopping.own_status import OwnStatus
 from broker.server.stopping.probe import Probe
 from broker.server.stopping.stop_judge import in_words
 from broker.server.stopping.stop_view import read_view
@@ -55,8 +56,9 @@ def await_return(options: Options, properties: Mapping[str, str], complain: Comp
     """Waits for the broker. ``options`` are the command's options."""
 
     def wait(store: Store, asker: Asker) -> int:
+        progress = recovery_progress(OwnStatus(properties, complain))
         reasons = _turn(options, store, asker).await_return(
-            options.within, recovery_progress(asker), unit_given_up(options.unit)
+            options.within, progress, unit_given_up(options.unit)
         )
         if not reasons:
             print(f"broker {asker.own.broker_id} is back in every ISR that it was in")

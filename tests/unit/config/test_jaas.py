@@ -82,8 +82,8 @@ def test_an_entry_is_read(text: str, module: str, options: dict[str, str]) -> No
             "Did you mean org.apache.kafka.common.security.plain.PlainLoginModule",
         ),
         (
-            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;",
-            "for GSSAPI, which is not supported",
+            "com.sun.security.auth.module.Krb5LoginModule required useKeytab=true;",
+            "useKeytab is no option of this login module. Did you mean useKeyTab?",
         ),
         ('"SECRET" required;', "at character 1: the class of a login module is expected"),
     ],

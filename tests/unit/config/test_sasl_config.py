@@ -91,7 +91,15 @@ def test_brokers_log_in_to_each_other_as_the_login_module_says() -> None:
         (
             {"sasl.enabled.mechanisms": None},
             "sasl.enabled.mechanisms",
-            "GSSAPI (Kerberos, the default) is not supp",
+            "GSSAPI (Kerberos, the default) needs the Python package gssapi",
+        ),
+        (
+            {
+                "inter.broker.listener.name": "CLIENT",
+                "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            },
+            "sasl.mechanism.inter.broker.protocol",
+            "OAUTHBEARER is not possible between brokers",
         ),
         ({"sasl.enabled.mechanisms": "PLAN"}, "sasl.enabled.mechanisms", "PLAN is no mechanism: PLAIN, "),
         ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms", "is empty"),
@@ -104,7 +112,7 @@ def test_brokers_log_in_to_each_other_as_the_login_module_says() -> None:
         (
             {"inter.broker.listener.name": "CLIENT"},
             "sasl.mechanism.inter.broker.protocol",
-            "GSSAPI is not possible",
+            "GSSAPI is not in sasl.enabled.mechanisms",
         ),
         (
             {"inter.broker.listener.name": "CLIENT", "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"},

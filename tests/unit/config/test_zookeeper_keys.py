@@ -76,4 +76,7 @@ def test_sasl_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     assert not problems(**{JAAS: text})
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    assert "pure-sasl" in problems(**{JAAS: text})[JAAS]
+    assert (
+        "pure-sasl, which is not installed: install landline[zookeeper-sasl]"
+        in problems(**{JAAS: text})[JAAS]
+    )

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas, TooManyConnectionsError
+from broker.network.connection_quotas import (
+    ConnectionLimits,
+    ConnectionQuotas,
+    ListenerLimits,
+    TooManyConnectionsError,
+)
 from tests.support.clocks import ManualTime
 
 
@@ -48,31 +53,70 @@ def test_no_rate_and_the_brokers_own_listener_never_wait() -> None:
 
 def test_limits_change_while_connections_are_there() -> None:
     quotas = ConnectionQuotas(2, 2, {})
-    quotas.add("a")
-    quotas.add("a")
+    quotas.add("a", "CLIENT")
+    quotas.add("a", "CLIENT")
     with pytest.raises(TooManyConnectionsError, match=r"per\.ip=2"):
-        quotas.add("a")
+        quotas.add("a", "CLIENT")
     quotas.limits = ConnectionLimits(3, 3)
-    quotas.add("a")
+    quotas.add("a", "CLIENT")
     quotas.limits = ConnectionLimits(3, 4, {"b": 0})
-    assert quotas.is_full("CLIENT")
+    assert quotas.why_full("CLIENT") == "max.connections=3"
     with pytest.raises(TooManyConnectionsError, match=r"per\.ip=0"):
-        quotas.add("b")
+        quotas.add("b", "CLIENT")
     for _ in range(3):
-        quotas.remove("a")
+        quotas.remove("a", "CLIENT")
     assert quotas.total == 0
 
 
 def test_brokers_are_let_in_beyond_the_limit_and_the_others_give_way() -> None:
     quotas = ConnectionQuotas(1, 100, {}, protected_listener="BROKER")
-    quotas.add("client")
-    assert (quotas.is_full("CLIENT"), quotas.is_full("BROKER"), quotas.excess) == (True, False, 0)
-    quotas.add("broker")
+    quotas.add("client", "CLIENT")
+    assert quotas.why_full("CLIENT")
+    assert not quotas.why_full("BROKER")
+    assert quotas.excess == 0
+    quotas.add("broker", "BROKER")
     assert quotas.excess == 1
 
 
 def test_nobody_gives_way_where_brokers_have_no_listener_of_their_own() -> None:
     quotas = ConnectionQuotas(0, 100, {})
-    quotas.add("client or broker")
-    assert quotas.is_full("PLAINTEXT")
+    quotas.add("client or broker", "CLIENT")
+    assert quotas.why_full("PLAINTEXT")
     assert quotas.excess == 0
+
+
+def test_a_listener_may_have_limits_of_its_own() -> None:
+    quotas = ConnectionQuotas(3, 100, {}, protected_listener="BROKER")
+    own = {"CLIENT": ListenerLimits(1), "BROKER": ListenerLimits(2)}
+    quotas.limits = ConnectionLimits(3, 100, listeners=own)
+    quotas.add("a", "CLIENT")
+    assert quotas.why_full("CLIENT") == "listener.name.client.max.connections=1"
+    assert not quotas.why_full("OTHER")
+    quotas.add("a", "BROKER")
+    assert not quotas.why_full("BROKER")
+    quotas.add("a", "BROKER")
+    assert quotas.why_full("BROKER") == "listener.name.broker.max.connections=2"
+    assert quotas.why_full("OTHER") == "max.connections=3"
+    quotas.remove("a", "BROKER")
+    assert not quotas.why_full("BROKER")
+
+
+def test_a_listener_may_have_a_rate_of_its_own_below_the_brokers() -> None:
+    clock = ManualTime(100.0)
+    quotas = ConnectionQuotas(100, 100, {}, protected_listener="BROKER", clock_s=clock)
+    own = {"CLIENT": ListenerLimits(creation_rate=10), "BROKER": ListenerLimits(creation_rate=5)}
+    quotas.limits = ConnectionLimits(100, 100, creation_rate=20, listeners=own)
+    assert 99 <= accepted(quotas, clock, 10) <= 102
+    assert 199 <= accepted(quotas, clock, 10, "OTHER") <= 222
+    assert 49 <= accepted(quotas, clock, 10, "BROKER") <= 52
+
+
+def test_what_a_listeners_rate_holds_back_does_not_use_up_the_brokers() -> None:
+    clock = ManualTime(100.0)
+    quotas = ConnectionQuotas(100, 100, {}, clock_s=clock)
+    quotas.limits = ConnectionLimits(100, 100, creation_rate=2, listeners={"CLIENT": ListenerLimits(9, 1)})
+    clock.now += 1
+    assert quotas.pause_s("CLIENT") == 0
+    assert all(quotas.pause_s("CLIENT") > 0 for _ in range(9))
+    assert quotas.pause_s("OTHER") == 0
+    assert quotas.pause_s("OTHER") > 0

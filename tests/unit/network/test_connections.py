@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from broker.network.acceptor import BindError
-from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
+from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas, ListenerLimits
 from broker.network.socket_server import SocketServer
 from rig.wait import last_for, wait_until
 from tests.support.network import MAX_FRAME, Api, frame, is_closed, make_server, read_answer, spend
@@ -75,6 +75,25 @@ def test_at_the_limit_clients_wait_and_a_broker_is_let_in_for_the_least_used_of_
         quotas.limits = ConnectionLimits(0, 100)
         assert all(is_closed(sock) for sock in (held[0], held[2], waits))
         spend(api, [broker], 0, 30)
+
+
+def test_at_its_own_limit_a_listener_lets_clients_wait_and_others_do_not(api: Api) -> None:
+    quotas = ConnectionQuotas(100, 100, {})
+    quotas.limits = ConnectionLimits(100, 100, listeners={"PLAINTEXT": ListenerLimits(1)})
+    server = make_server(quotas, listeners=("PLAINTEXT", "OTHER"))
+    server.bind()
+    server.start(api)
+    limited, other = (("127.0.0.1", server.bound_ports[name]) for name in ("PLAINTEXT", "OTHER"))
+    with ExitStack() as stack:
+        stack.callback(server.stop)
+        first = stack.enter_context(socket.create_connection(limited, 10))
+        spend(api, [first], 0, 1)
+        waits = stack.enter_context(socket.create_connection(limited, 10))
+        waits.sendall(frame(7))
+        spend(api, [stack.enter_context(socket.create_connection(other, 10)), first], 0, 10)
+        assert 7 not in api.seen
+        first.close()
+        assert read_answer(waits)[0] == 7
 
 
 def test_one_address_that_connects_all_the_time_does_not_use_up_the_rate_of_another(api: Api) -> None:

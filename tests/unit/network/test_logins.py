@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from broker.network.connection_quotas import ConnectionQuotas
+from broker.network.login_thread import LoginThread
 from broker.network.sasl import Newcomers, SaslListeners
 from broker.network.socket_server import SocketServer
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
+from broker.sasl.apart import ApartExchange
+from broker.sasl.login import Offer
+from broker.sasl.plain import PlainExchange
 from broker.utils.timer import Timer
 from rig.wait import wait_until
 from tests.support.network import Api, frame, is_closed, make_server, read_answer, read_exactly
-from tests.support.sasl_frames import answer, authenticate, handshake, make_offer, plain, request
+from tests.support.network import answer as network_answer
+from tests.support.sasl_frames import USERS, answer, authenticate, handshake, make_offer, plain, request
 
 VERSIONS = request(ApiKey.API_VERSIONS, 0, {}, 5)
 DELAY_MS = 300
@@ -34,6 +41,10 @@ def sasl() -> Iterator[SaslListeners]:
 
 @pytest.fixture
 def served(api: Api, sasl: SaslListeners) -> Iterator[SocketServer]:
+    yield from serve(api, sasl)
+
+
+def serve(api: Api, sasl: SaslListeners) -> Iterator[SocketServer]:
     server = make_server(ConnectionQuotas(100, 100, {}), listeners=("SASL", "PLAINTEXT"))
     server.bind()
     server.start(api, sasl=sasl)
@@ -68,6 +79,29 @@ def test_requests_are_served_after_the_login_with_the_users_name(peer: socket.so
     peer.sendall(frame(9))
     wait_until(lambda: 9 in api.parked, what="the request is seen")
     assert api.parked[9].connection.principal == "User:alice"
+
+
+def test_requests_know_when_their_session_ends(served: SocketServer, api: Api, sasl: SaslListeners) -> None:
+    sasl.offers = {"SASL": make_offer(max_session_ms=60_000)}
+    api.park = {9}
+    with connect(served) as sock:
+        log_in(sock)
+        before_ns = time.monotonic_ns()
+        sock.sendall(frame(9))
+        wait_until(lambda: 9 in api.parked, what="the request is seen")
+        assert 0 < api.parked[9].connection.session_ends_ns - before_ns <= 60_000 * 1_000_000
+
+
+def test_requests_know_who_is_not_authenticated(peer: socket.socket, api: Api) -> None:
+    api.park = {5}
+    peer.sendall(VERSIONS)
+    wait_until(lambda: 5 in api.parked, what="the request is seen")
+    connection = api.parked[5].connection
+    assert connection.is_unproved
+    api.parked[5].respond(network_answer(api.parked[5]))
+    read_answer(peer)
+    log_in(peer)
+    assert not connection.is_unproved
 
 
 def test_all_may_be_sent_at_once_and_is_answered_in_its_order(peer: socket.socket) -> None:
@@ -162,6 +196,134 @@ def test_a_listener_without_sasl_asks_for_nothing(served: SocketServer) -> None:
     with connect(served, "PLAINTEXT") as sock:
         sock.sendall(frame(9))
         assert read_answer(sock)[0] == 9
+
+
+def test_half_requests_before_the_login_take_a_bounded_memory(
+    served: SocketServer, sasl: SaslListeners
+) -> None:
+    newcomers = sasl.newcomers["SASL"] = Newcomers(64, 1 << 20)
+    half = struct.pack(">i", 500_000) + bytes(300_000)
+    port = served.bound_ports["SASL"]
+    with ExitStack() as stack:
+        peers = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 10, (f"127.0.0.{10 + n}", 0)))
+            for n in range(8)
+        ]
+        for peer in peers:
+            with suppress(OSError):
+                peer.sendall(half)
+        wait_until(lambda: newcomers.bytes > 100_000 and len(newcomers) < 8, what="some are refused")
+        assert newcomers.bytes <= 1 << 20
+        with connect(served) as sock:
+            log_in(sock)
+            sock.sendall(frame(9, bytes(700_000)))
+            assert read_answer(sock)[0] == 9
+    wait_until(lambda: len(newcomers) == newcomers.bytes == 0, what="all are gone")
+
+
+def test_newcomers_share_the_memory() -> None:
+    newcomers = Newcomers(9, 100)
+    assert newcomers.may_hold("a", 100)
+    newcomers.hold("a", 50)
+    assert not newcomers.may_hold("a", 1)
+    assert newcomers.may_hold("b", 50)
+    newcomers.hold("b", 25)
+    assert not newcomers.may_hold("b", 1)
+    newcomers.hold("a", -50)
+    assert newcomers.may_hold("b", 50)
+
+
+class Gate:
+    """PLAIN as a mechanism that blocks until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Semaphore(0)
+        self.is_open = threading.Event()
+
+    def exchange(self) -> ApartExchange:
+        return ApartExchange(GatedPlain(self))
+
+
+class GatedPlain(PlainExchange):
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(lambda user, password: password == USERS[user])
+        self._gate = gate
+
+    def answer(self, token: bytes) -> bytes:
+        self._gate.reached.release()
+        assert self._gate.is_open.wait(30)
+        return super().answer(token)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.is_open.set()
+
+
+@pytest.fixture
+def gated(api: Api, gate: Gate) -> Iterator[SocketServer]:
+    """A server whose SASL listener takes PLAIN only behind the gate."""
+    timer = Timer("test")
+    apart = SaslListeners(
+        {"SASL": Offer({"PLAIN": gate.exchange})},
+        timer.add,
+        failure_delay_ms=0,
+        max_newcomers=10,
+        max_login_ms=10_000,
+        apart=LoginThread(),
+    )
+    yield from serve(api, apart)
+    timer.stop()
+
+
+def test_a_mechanism_that_blocks_holds_up_its_own_connection_alone(
+    gated: SocketServer, gate: Gate, api: Api
+) -> None:
+    with connect(gated) as peer, connect(gated, "PLAINTEXT") as other:
+        peer.sendall(handshake() + authenticate(plain()) + frame(9, b"hello"))
+        read_frame(peer)
+        assert gate.reached.acquire(timeout=30)
+        other.sendall(frame(8))
+        assert read_answer(other)[0] == 8
+        assert api.seen == [8]
+        gate.is_open.set()
+        assert answer(ApiKey.SASL_AUTHENTICATE, 2, read_frame(peer)).error_code == 0
+        assert read_answer(peer) == (9, b"hello")
+    times, _ = gated.total_times()[ApiKey.SASL_AUTHENTICATE]
+    assert times[-1] == ("+Inf", 1)  # what waited in between is no request
+
+
+def test_a_mechanism_that_blocks_may_refuse(gated: SocketServer, gate: Gate) -> None:
+    gate.is_open.set()
+    with connect(gated) as peer:
+        peer.sendall(handshake() + authenticate(plain(password="x")))
+        read_frame(peer)
+        refused = answer(ApiKey.SASL_AUTHENTICATE, 2, read_frame(peer))
+        assert refused.error_code == Errors.SASL_AUTHENTICATION_FAILED
+        assert is_closed(peer)
+
+
+def test_tokens_without_a_header_may_block_too(gated: SocketServer, gate: Gate) -> None:
+    gate.is_open.set()
+    with connect(gated) as peer:
+        token = plain()
+        peer.sendall(handshake(version=0) + struct.pack(">i", len(token)) + token + frame(9))
+        read_frame(peer)
+        assert read_frame(peer) == b""
+        assert read_answer(peer)[0] == 9
+
+
+def test_who_hangs_up_while_its_token_is_looked_at_is_forgotten(gated: SocketServer, gate: Gate) -> None:
+    with connect(gated) as peer:
+        peer.sendall(handshake() + authenticate(plain()))
+        read_frame(peer)
+        assert gate.reached.acquire(timeout=30)
+    gate.is_open.set()
+    wait_until(lambda: gated.connection_count == 0, what="the connection is gone")
+    with connect(gated) as peer:
+        log_in(peer)
 
 
 def test_newcomers_share_the_room() -> None:

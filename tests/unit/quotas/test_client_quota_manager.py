@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
+import random
+
 import pytest
 
 from broker.quotas import client_quota_manager
@@ -10,7 +13,7 @@ from broker.quotas.entities import DEFAULT, QuotaEntity
 from broker.quotas.rate import UNLIMITED, Windows
 
 ALICE = "User:alice"
-ELEVEN = Windows(11, 1_000)
+ELEVEN, TWO = Windows(11, 1_000), Windows(2, 1_000)
 ANY_CLIENT = QuotaEntity(None, DEFAULT)
 
 
@@ -34,6 +37,71 @@ def test_another_client_has_a_quota_of_its_own() -> None:
 
 def test_the_throttle_time_may_have_a_bound() -> None:
     assert manager_of(100, most_ms=1_000).record(ALICE, "app", 2_000, 0) == 1_000
+
+
+def sent_per_second(manager: ClientQuotaManager, connections: int, size: int) -> float:
+    """What connections write that send whenever they may, each two milliseconds a request, after a minute."""
+    begin_ms, end_ms = 60_000, 300_000
+    due = [(0, number) for number in range(connections)]
+    total = 0
+    while due[0][0] < end_ms:
+        now_ms, number = heapq.heappop(due)
+        total += size if now_ms >= begin_ms else 0
+        heapq.heappush(due, (now_ms + 2 + manager.record(ALICE, "app", size, now_ms), number))
+    return total / (end_ms - begin_ms) * 1_000
+
+
+@pytest.mark.parametrize("windows", [ELEVEN, TWO])
+@pytest.mark.parametrize(
+    ("connections", "size"), [(1, 50_000), (60, 100_000), (60, 1_000_000), (2_000, 10_000)]
+)
+def test_many_connections_write_no_more_together_than_one(
+    windows: Windows, connections: int, size: int
+) -> None:
+    manager = ClientQuotaManager(windows, keeps_debts=True)
+    manager.update(ANY_CLIENT, 1_000_000)
+    assert sent_per_second(manager, connections, size) == pytest.approx(1_000_000, rel=0.05)
+
+
+@pytest.mark.parametrize("windows", [ELEVEN, TWO])
+def test_one_connection_is_throttled_as_by_kafka(windows: Windows) -> None:
+    ours, kafkas = ClientQuotaManager(windows, keeps_debts=True), ClientQuotaManager(windows)
+    chance = random.Random(19)
+    for manager in (ours, kafkas):
+        manager.update(ANY_CLIENT, 1_000)
+    now_ms = 0
+    for _ in range(2_000):
+        value = chance.choice([1, 100, 1_000, 3_000])
+        throttle_ms = ours.record(ALICE, "app", value, now_ms)
+        assert throttle_ms == pytest.approx(kafkas.record(ALICE, "app", value, now_ms), abs=2)
+        now_ms += throttle_ms + chance.choice([0, 5, 700])
+
+
+@pytest.mark.parametrize(("connections", "cost_ms"), [(1, 5), (60, 20), (500, 1)])
+def test_many_connections_take_hardly_more_of_a_thread_together_than_one(
+    connections: int, cost_ms: int
+) -> None:
+    """Their quota is a tenth of it. By Kafka's rule sixty get all of it, because no throttle is above a second."""
+    manager = ClientQuotaManager(ELEVEN, most_ms=1_000, keeps_debts=True)
+    manager.update(ANY_CLIENT, 10)
+    due = [(0, number) for number in range(connections)]
+    free_ms = used_ms = 0
+    while due[0][0] < 300_000:
+        arrived_ms, number = heapq.heappop(due)
+        free_ms = max(arrived_ms, free_ms) + cost_ms
+        used_ms += cost_ms if free_ms > 60_000 else 0
+        throttle_ms = manager.record(ALICE, "app", cost_ms / 10, free_ms)
+        assert throttle_ms <= (1_000 if connections == 1 else 11_000)
+        heapq.heappush(due, (free_ms + throttle_ms, number))
+    assert used_ms / 240_000 == pytest.approx(0.1, rel=0.1)
+
+
+def test_a_raised_quota_forgives_debts() -> None:
+    manager = ClientQuotaManager(ELEVEN, keeps_debts=True)
+    manager.update(ANY_CLIENT, 100)
+    assert manager.record(ALICE, "app", 100_000, 0) == 990_000
+    manager.update(ANY_CLIENT, 10_000)
+    assert manager.record(ALICE, "app", 1_000, 0) == 100
 
 
 def test_a_changed_quota_applies_to_what_was_used_before() -> None:
@@ -151,3 +219,11 @@ def test_throttles_of_clients_that_reconnect_are_remembered_up_to_a_bound(
         manager.throttled("User:alice", "app", 86_400_000, 0)
     assert manager.queue_size(0) == 3
     assert manager.queue_size(86_400_000) == 0
+
+
+def test_long_client_ids_share_their_users_quota_and_are_not_remembered() -> None:
+    manager = manager_of(100, QuotaEntity("alice", None))
+    for number in range(10):
+        manager.record(ALICE, f"{number}" * 30_000, 100, 0)
+    assert manager.record(ALICE, "app", 1, 0) == 10
+    assert list(manager._known) == [(ALICE, "app")]

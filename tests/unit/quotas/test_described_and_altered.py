@@ -180,3 +180,10 @@ def test_an_address_has_one_form() -> None:
 def test_a_text_that_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         number_of("request_percentage", text)
+
+
+@pytest.mark.parametrize("key", ["producer_byte_rate", "connection_creation_rate"])
+@pytest.mark.parametrize("text", ["-1", "1.5", "9" * 20, "9" * 400])
+def test_a_whole_number_that_kafkas_type_cannot_have_is_refused(key: str, text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        number_of(key, text)

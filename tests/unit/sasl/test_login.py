@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -11,10 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, ProtocolError
-from broker.sasl.login import ACTIONS, Action, Kind, Login, LoginReply, LoginState
+from broker.sasl.login import ACTIONS, Action, Kind, Login, LoginReply, LoginState, Offer
+from broker.sasl.plain import PlainUsers
 from broker.sasl.scram_client import ScramTokens
 from tests.support.sasl_frames import (
     SCRAM,
+    USERS,
     answer,
     authenticate,
     handshake,
@@ -123,6 +126,17 @@ def test_a_failure_of_scram_has_a_general_message() -> None:
     assert refused.error_message == (
         "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
     )
+
+
+def test_an_exchange_is_released_when_it_is_complete() -> None:
+    """A connection lives for days, and keeps what its Login keeps."""
+    exchanges = [PlainUsers(USERS).exchange()]
+    released = weakref.ref(exchanges[0])
+    machine = Login(Offer({"PLAIN": exchanges.pop}), lambda: 0)
+    receive(machine, handshake())
+    receive(machine, authenticate(plain()))
+    assert machine.is_done
+    assert released() is None
 
 
 def test_an_unknown_mechanism_is_answered_with_those_that_there_are() -> None:

@@ -99,6 +99,13 @@ class TestExchange:
             exchange.answer(b"\x01")
         assert failure.value.told == told
 
+    def test_only_a_token_that_is_parsed_in_no_time_is_parsed(self) -> None:
+        room = 64 * 1024 - len(first("good", extensions="x=\x01"))
+        exchange = OAuthBearerExchange(self.check)
+        assert exchange.answer(first("good", extensions=f"x={'y' * room}\x01")) == b""
+        with pytest.raises(LoginFailed, match="more than 65536 bytes"):
+            OAuthBearerExchange(self.check).answer(first("good", extensions=f"x={'y' * (room + 1)}\x01"))
+
     def test_there_is_no_second_try(self) -> None:
         exchange = OAuthBearerExchange(self.check)
         exchange.answer(first("bad"))

@@ -469,6 +469,7 @@ def test_a_host_named_in_ips_is_resolved(
     write(store, ["ips/localhost"], {"connection_creation_rate": "3"})
     write(store, ["ips/<default>"], {"connection_creation_rate": "9"})
     write(store, ["ips/no.such.host.invalid"], {"connection_creation_rate": "1"})
+    write(store, [f"ips/{'a' * 70}"], {"connection_creation_rate": "1"})  # longer than a name may be
     manager.startup()
     rates = quotas._ip_rates
     assert isinstance(rates, IpConnectionRates)

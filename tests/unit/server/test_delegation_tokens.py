@@ -28,6 +28,7 @@ from broker.zookeeper.token_store import TOKENS, TokenInfo, TokenStore, decode_t
 from broker.zookeeper.znodes import BadZnodeError
 from rig.wait import wait_until
 from tests.support.clocks import ManualClock
+from tests.support.sasl_frames import DECOYS
 
 RENEW_MS, MAX_MS = 1_000, 10_000
 ALICE, BOB = "User:alice", "User:bob"
@@ -86,7 +87,7 @@ def test_old_versions_are_read_and_others_are_not() -> None:
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_client_logs_in_by_scram_with_id_and_secret(tokens: DelegationTokens, mechanism: str) -> None:
     token = tokens.create(ALICE, (), 0)
-    exchange = ScramExchange(mechanism, lambda user, _by_token: tokens.find(mechanism, user))
+    exchange = ScramExchange(mechanism, lambda user, _by_token: tokens.find(mechanism, user), DECOYS)
     client = ScramTokens(mechanism, token.token_id, to_base64(tokens.secret_of(token)), by_token=True)
     challenge = exchange.answer(client.next(b"") or b"")
     exchange.answer(client.next(challenge) or b"")

@@ -230,3 +230,15 @@ def test_a_session_is_its_owners_alone_and_nobody_else_can_end_it() -> None:
     assert site.ask(session_id, 1).error is Errors.NONE
     site.ask(session_id, FINAL_EPOCH)
     assert site.ask(session_id, 2).error is Errors.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_names_that_no_topic_can_have_are_kept_in_no_session(site: Site) -> None:
+    """A thousand sessions of long names would take all memory, and last when their readers have gone."""
+    longest, long = "t" * 249, "t" * 250
+    outcome = site.ask(wanted=[want(0), want(0, topic=long)])
+    assert outcome.session_id == 0
+    assert len(outcome.results) == 2, "it is answered all the same"
+    session_id = site.ask(wanted=[want(0, topic=longest)]).session_id
+    assert session_id > 0
+    assert site.ask(session_id, 1, [want(0, topic=long)]).error is Errors.FETCH_SESSION_ID_NOT_FOUND
+    assert site.gauge("numincrementalfetchpartitionscached") == 0

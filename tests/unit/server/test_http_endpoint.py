@@ -283,6 +283,14 @@ def test_a_port_in_use_is_refused_with_what_to_do(endpoint):
     second.shutdown()
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "a" * 70])
+def test_an_address_that_is_not_this_hosts_is_refused_with_its_key(host):
+    elsewhere = HttpEndpoint(host, 0, Metrics(), status=dict, unready_reasons=list, is_alive=lambda: True)
+    with pytest.raises(BindError, match=r"; set landline\.http\.host to an address of this host"):
+        elsewhere.startup()
+    elsewhere.shutdown()
+
+
 def test_a_default_port_in_use_gives_way_to_a_free_one_that_is_told(endpoint):
     second = HttpEndpoint(
         "127.0.0.1",

@@ -10,7 +10,7 @@ from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError, _bind
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.server.http.http_endpoint import HttpEndpoint
-from broker.server.stopping.asker import _http_url
+from broker.server.stopping.own_status import http_url
 from broker.server.stopping.stop_view import _member
 from broker.zookeeper.znodes import BrokerRegistration, LiveBroker
 from sparkctl.inventory import Host, SparkCluster
@@ -60,7 +60,7 @@ def test_a_broker_that_a_stop_waits_for_is_named_with_its_address_in_brackets():
 
 def test_a_broker_is_asked_over_http_at_its_address_in_brackets():
     properties = {"landline.http.host": ADDRESS, "landline.http.port": "8092"}
-    assert _http_url(properties) == "http://[2001:db8::1]:8092"
+    assert http_url(properties) == "http://[2001:db8::1]:8092"
 
 
 def test_a_broker_that_is_ready_says_so_with_its_address_in_brackets(capsys, tmp_path):

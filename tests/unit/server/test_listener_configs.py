@@ -7,7 +7,9 @@ from structlog.testing import capture_logs
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.problems import ConfigError, Problem
+from broker.network.connection_quotas import ListenerLimits
 from broker.protocol.errors import Errors
+from broker.server.assembly import connection_limits
 from broker.server.config_secrets import decoded
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
@@ -161,3 +163,41 @@ def test_a_change_that_has_no_effect_is_refused(site, name, key, words):
     answer = site.alter((key, SET, "DEFAULT"), name=name)
     assert answer.error_code.value == Errors.INVALID_CONFIG
     assert words in answer.error_message
+
+
+OUTSIDES_MOST, PLAINTEXTS_MOST = (
+    f"listener.name.{name}.max.connections" for name in ("outside", "plaintext")
+)
+RATE = "max.connection.creation.rate"
+
+
+def test_the_connections_of_a_listener_are_limited_by_its_own_keys(site):
+    assert connection_limits(site.config).listeners == {
+        "PLAINTEXT": ListenerLimits(),
+        "OUTSIDE": ListenerLimits(),
+    }
+    site.alter((OUTSIDES_MOST, SET, "7"), (f"listener.name.plaintext.{RATE}", SET, "3"), (RATE, SET, "5"))
+    limits = connection_limits(site.config)
+    assert limits.creation_rate == 5
+    assert limits.listeners == {
+        "PLAINTEXT": ListenerLimits(creation_rate=3),
+        "OUTSIDE": ListenerLimits(max_connections=7),
+    }
+
+
+def test_the_connections_of_a_listener_are_limited_on_all_brokers_at_once(site):
+    assert site.alter((PLAINTEXTS_MOST, SET, "4"), name="").error_code == Errors.NONE
+    assert connection_limits(site.config).listeners["PLAINTEXT"] == ListenerLimits(4)
+    described = {config.name: config.value for config in describe(site.ctx, BROKER, "").configs}
+    assert described == {PLAINTEXTS_MOST: "4"}
+    assert site.alter((PLAINTEXTS_MOST, SET, "-1")).error_code == Errors.INVALID_CONFIG
+    answer = site.alter(("listener.name.other.max.connections", SET, "4"))
+    assert answer.error_code == Errors.INVALID_CONFIG
+    assert "names no listener of this broker; its name" in answer.error_message
+
+
+def test_limits_of_connections_are_in_the_properties_file_too():
+    made = Site(**{PLAINTEXTS_MOST: "4", "listener.name.other.max.connections": "4"})
+    assert connection_limits(made.config).listeners["PLAINTEXT"] == ListenerLimits(4)
+    assert made.config.unused == ("listener.name.other.max.connections",)
+    made.close()

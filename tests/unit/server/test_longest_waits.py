@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.delayed_fetch import FetchParams
+from broker.server.access import Access
 from broker.server.apis import fetch, produce
 from broker.server.fetch_sessions import FetchContext
 from broker.server.quotas import QuotaManagers
@@ -26,7 +28,8 @@ class Broker:
 
     def __init__(self) -> None:
         self.waits: list[int] = []
-        self.access = None
+        self.news: list[object] = []
+        self.access: Access | None = None
         self.replica_manager = self
         self.quotas = QuotaManagers()
         self.config = SimpleNamespace(int=lambda _key: 1 << 20)
@@ -44,8 +47,9 @@ class Broker:
     def append_records(self, *, timeout_ms: int, **_more: object) -> None:
         self.waits.append(timeout_ms)
 
-    def fetch(self, params: FetchParams, *_more: object) -> None:
+    def fetch(self, params: FetchParams, _entries: object, _answer: object, news: object) -> None:
         self.waits.append(params.max_wait_ms)
+        self.news.append(news)
 
 
 def produced(wait_ms: int) -> dict[str, Any]:
@@ -76,9 +80,21 @@ def fetched(wait_ms: int) -> dict[str, Any]:
 def test_no_request_waits_longer_than_five_minutes(
     handle: Any, key: ApiKey, version: int, asked: Any, wait_ms: int, waits_ms: int
 ) -> None:
-    body = memoryview(codec.encode(key, version, "request", asked(wait_ms)))
-    info = ConnectionInfo("1", "10.0.0.1", "CLIENT")
     broker = Broker()
-    request = Request(key, version, 7, "c", body, info, 0, lambda _request: None)
+    request = requested(key, version, asked(wait_ms))
     assert handle(request, broker) is Verdict.SERVED
     assert broker.waits == [waits_ms]
+
+
+def requested(key: ApiKey, version: int, fields: dict[str, Any], session_ends_ns: int = 0) -> Request:
+    body = memoryview(codec.encode(key, version, "request", fields))
+    info = ConnectionInfo("1", "10.0.0.1", "CLIENT", session_ends_ns=session_ends_ns)
+    return Request(key, version, 7, "c", body, info, 0, lambda _request: None)
+
+
+@pytest.mark.parametrize(("left_ms", "longest_ms"), [(2_000, 2_000), (-5, 0)])
+def test_a_fetch_waits_no_longer_than_its_sasl_session_lasts(left_ms: int, longest_ms: int) -> None:
+    broker = Broker()
+    ends_ns = time.monotonic_ns() + left_ms * 1_000_000
+    fetch.handle(requested(ApiKey.FETCH, 11, fetched(60_000), ends_ns), broker)  # type: ignore[arg-type]
+    assert broker.waits[0] <= longest_ms

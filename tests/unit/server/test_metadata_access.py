@@ -102,3 +102,15 @@ def test_what_is_kept_has_a_bound() -> None:
     for number in range(1_000):
         site.shown(f"p{number}")
     assert len(site.topics._answers.kept) <= 256
+
+
+def test_questions_with_long_names_are_not_kept() -> None:
+    """A hundred of them would fill the memory: each may have a thousand names of 32 KiB."""
+    site = Site(alice="a")
+    long = "a" * 40_000
+    site.rules.permitted["User:alice"] = {long, "a"}  # type: ignore[assignment]
+    for _ in range(2):
+        assert site.shown("alice", (long,)).wanted == (long,)
+        assert site.shown("alice", ("a",)).wanted == ("a",)
+    assert site.rules.asked == 3
+    assert [question[3] for question in site.topics._answers.kept] == [("a",)]

@@ -12,11 +12,13 @@ import pytest
 from broker.__main__ import main
 from broker.protocol.errors import Errors, KafkaError
 from broker.sasl.credential import ScramCredential
+from broker.sasl.decoys import Form
 from broker.sasl.scram import ALGORITHMS, new_credential, salted_password
 from broker.server.apis import alter_user_scram_credentials as alter
 from broker.server.apis import describe_user_scram_credentials as describe
 from broker.server.scram_credentials import ScramCredentials
 from broker.zookeeper import znodes
+from broker.zookeeper.access import secure_acls
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
 
@@ -214,3 +216,24 @@ def test_the_command_says_that_a_file_names_no_zookeeper(
     (tmp_path / "server.properties").write_text("broker.id=1\n")
     assert main(["credentials", "list", str(tmp_path / "server.properties")]) == 1
     assert "has no zookeeper.connect" in capsys.readouterr().err
+
+
+def test_all_brokers_have_one_secret_that_only_they_read(ctx: Any) -> None:
+    secret = ctx.store.get_or_create_scram_secret()
+    assert len(secret) == 64
+    assert ClusterStore(ctx.store.store).get_or_create_scram_secret() == secret
+    assert [acl.scheme for acl in secure_acls(znodes.SCRAM_SECRET)] == ["auth"]
+    assert ctx.store.entity_configs("users") == {}
+
+
+def test_the_forms_of_credentials_follow_the_users() -> None:
+    credentials = ScramCredentials()
+    assert credentials.forms("SCRAM-SHA-256") == ()
+    for user, iterations in (("alice", 4096), ("bob", 8192), ("carol", 8192)):
+        text = str(new_credential("SCRAM-SHA-256", "secret", iterations, SALT))
+        credentials.on_entity_config(f"users/{user}", {"SCRAM-SHA-256": text})
+    forms = Form(8192, len(SALT), is_text=True), Form(4096, len(SALT), is_text=True)
+    assert credentials.forms("SCRAM-SHA-256") == forms
+    assert credentials.forms("SCRAM-SHA-512") == ()
+    credentials.on_entity_config("users/alice", {})
+    assert credentials.forms("SCRAM-SHA-256") == forms[:1]

@@ -8,6 +8,7 @@ import pytest
 from broker.server.registration.session_file import SessionFile
 from broker.server.stopping.asker import Asker, CannotAskError, why_given_up
 from broker.server.stopping.may_stop import Turn
+from broker.server.stopping.own_status import http_url
 from broker.server.stopping.stop_judge import ClusterSnapshot, OwnBroker, PartitionView, RegisteredBroker
 from broker.server.stopping.stop_permit import PERMIT, Held, Lease, StopPermit, decode_lease, encode_lease
 from broker.utils.topic_partition import TopicPartition
@@ -77,7 +78,7 @@ def clock():
 @pytest.fixture
 def turn(store, cluster, clock):
     def make(holder="deploy-1", broker_id=3, told=None):
-        asker = Asker(OwnBroker(broker_id, "c1", broker_id), "zk", 1, None)
+        asker = Asker(OwnBroker(broker_id, "c1", broker_id), "zk", 1)
         tell = [].append if told is None else told.append
         return Turn(
             store, asker, holder, MINUTE_MS, tell, now=clock.now, pause=clock.pause, read=cluster.read
@@ -144,6 +145,9 @@ def test_a_lease_survives_its_writing_and_rubbish_is_a_free_permit(store):
     permit.take(lease())
     store.set(PERMIT, b'{"holder": 1}')
     assert permit.take(lease("deploy-2", 1)) is None
+    text = encode_lease(whole)
+    for rubbish in (b"[" * 100_000, text.replace(b"me", b"\\ud800"), text.replace(b"103", b"1" * 20)):
+        assert decode_lease(rubbish) is None
 
 
 # --- a turn
@@ -279,9 +283,8 @@ def test_a_broker_is_described_by_its_properties_and_its_data(tmp_path):
         "min.insync.replicas": "2",
     }
     asker = Asker.of(properties, "broker-3.properties")
-    assert asker == Asker(
-        OwnBroker(3, "c1", None), "zk:2181", 2, "http://127.0.0.1:8092", tmp_path, "PLAINTEXT"
-    )
+    assert asker == Asker(OwnBroker(3, "c1", None), "zk:2181", 2, tmp_path, "PLAINTEXT")
+    assert http_url(properties) == "http://127.0.0.1:8092"
     session = Session("zk", 77, bytes(16))
     SessionFile(tmp_path).write(session)
     assert asker.own_now().session_id == 77, (

@@ -240,3 +240,28 @@ def test_a_fetch_of_a_replica_from_a_stranger_is_refused_and_the_next_one_at_onc
     assert request.done
     assert not cluster.strangers.work
     assert cluster.reads == 1
+
+
+@pytest.mark.parametrize("key", [*OF_BROKERS, ApiKey.FETCH])
+def test_what_a_stranger_asks_counts_for_its_quota(key: ApiKey) -> None:
+    cluster = Cluster()
+    cluster.quotas.apply("users/ANONYMOUS", {"request_percentage": "0.0000001"})
+    if key is ApiKey.FETCH:
+        request, _ = cluster.send(key, 11, fetch_of_replica(), STRANGER)
+    else:
+        request, _ = cluster.ask(key, STRANGER)
+    cluster.strangers.run()
+    assert request.done
+    assert request.connection.throttled_until_ns > 0
+
+
+def test_who_is_not_authenticated_yet_uses_nobodys_quota() -> None:
+    """ApiVersions is all that it may ask. Kafka's authenticator answers it without a quota."""
+    cluster = Cluster()
+    cluster.quotas.apply("users/ANONYMOUS", {"request_percentage": "0.0000001"})
+    for is_unproved in (True, False):
+        info = ConnectionInfo("1", STRANGER, "SASL", is_unproved=is_unproved)
+        request = Request(ApiKey.API_VERSIONS, 0, 7, "c", memoryview(b""), info, 0, lambda _request: None)
+        cluster.apis.dispatch(request)
+        assert request.done
+        assert (info.throttled_until_ns == 0) is is_unproved

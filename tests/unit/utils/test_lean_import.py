@@ -52,6 +52,17 @@ def test_whoever_needs_what_was_left_out_gets_it_whole(module):
     assert printed(f"import {module}; print({module}.__file__ is not None)") == "True"
 
 
+def test_an_https_client_works_after_the_first_request_over_http():
+    program = """
+import urllib.request
+try:
+    urllib.request.urlopen("https://127.0.0.1:1/")
+except OSError as error:
+    print(error)
+"""
+    assert "Connection refused" in printed(program)
+
+
 def test_a_scrape_finds_its_library_complete():
     program = """
 from broker.metrics.exposition import Exposition

@@ -230,3 +230,12 @@ def test_a_store_without_a_file_lives_in_memory():
     store.connect(0, Event())
     store.ensure_path("/a/b")
     assert store.children("/a") == ["b"]
+
+
+def test_only_its_owner_reads_the_file_with_the_credentials(tmp_path: Path) -> None:
+    store = opened(tmp_path / "metadata.db")
+    store.create("/node", b"secret")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(modes, 0o600)
+    assert "metadata.db-wal" in modes
+    store.close()

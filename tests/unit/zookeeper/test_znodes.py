@@ -230,3 +230,28 @@ def test_numbers_that_no_request_can_carry_are_refused_where_they_are_read():
     state = LeaderAndIsr(1, 1 << 31, (1,), 1)
     with pytest.raises(BadZnodeError, match="no int32"):
         znodes.decode_state(T0, znodes.encode_state(state), 1)
+    for decode, data in (
+        (znodes.decode_controller, b'{"brokerid":2147483648}'),
+        (znodes.decode_producer_id_block_end, b'{"block_end":9223372036854775808}'),
+    ):
+        with pytest.raises(BadZnodeError, match="no int"):
+            decode(data)
+
+
+@pytest.mark.parametrize("text", [b'"\\ud800"', b'{"a":["x\\uDFFFy"]}', b'"\xed\xa0\x80"'])
+def test_half_a_surrogate_pair_which_no_response_can_carry_is_refused(text):
+    with pytest.raises(BadZnodeError):
+        znodes.decode_broker(1, b'{"endpoints":[],"rack":%s}' % text)
+
+
+def test_a_whole_surrogate_pair_is_a_letter():
+    assert znodes.decode_broker(1, b'{"endpoints":[],"rack":"\\ud83d\\ude00"}').rack == "\U0001f600"
+
+
+def test_a_brokers_texts_are_texts_whatever_its_registration_has():
+    data = b'{"endpoints":["A://h:1"],"rack":5,"listener_security_protocol_map":{"A":7},"features":{"f":{"max_version":"2"}}}'
+    broker = znodes.decode_broker(1, data)
+    assert (broker.rack, broker.endpoints[0].security_protocol) == ("5", "7")
+    assert broker.features == {"f": {"max_version": 2}}
+    with pytest.raises(BadZnodeError):
+        znodes.decode_broker(1, b'{"endpoints":[],"features":[1]}')

@@ -1,0 +1,171 @@
+"""Kerberos by the GSSAPI library: the security contexts of GSSAPI, and the check of its configuration at start.
+
+Imported only if a listener offers GSSAPI, because the library is an extra. Its calls read the key file and
+krb5.conf, lock and write the replay cache, and, of a client, ask the KDC. So a listener's run on the thread of
+`network.login_thread`; a broker logs in to others on threads that may wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import gssapi
+from gssapi.exceptions import GSSError
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.kerberos import Kerberos, KerberosLogin
+from broker.config.problems import ConfigError, Problem
+from broker.sasl.apart import ApartExchange
+from broker.sasl.exchange import LoginFailed, Tokens
+from broker.sasl.gssapi_exchange import GssapiExchange, GssapiTokens
+from broker.security.kerberos_names import KerberosNames, NameRefusedError
+
+_KERBEROS: Final = (gssapi.MechType.kerberos,)
+
+
+def check_kerberos(config: BrokerConfig) -> None:
+    """Raises ConfigError for a key that cannot be used, and for rules with a mistake."""
+    problems = []
+    for listener in config.sasl.listeners.values():
+        if listener.kerberos is None:
+            continue
+        try:
+            KerberosNames(listener.kerberos.rules)
+        except ValueError as error:
+            problems.append(Problem(listener.kerberos.rules_key, None, str(error)))
+        try:
+            _acceptor_key(listener.kerberos.login)
+        except GSSError as error:
+            login = listener.kerberos.login
+            message = f"the key of {login.principal} cannot be used: {_reason(error)} ({login.keytab})"
+            problems.append(Problem(listener.kerberos.login_key, None, message))
+    if problems:
+        raise ConfigError(problems)
+
+
+def gssapi_exchanges(kerberos: Kerberos) -> Callable[[], ApartExchange]:
+    """Makes the exchanges of a listener."""
+    names = KerberosNames(kerberos.rules, _default_realm())
+
+    def user_of(principal: str) -> str:
+        try:
+            return names.user_of(principal)
+        except NameRefusedError as error:
+            raise LoginFailed(str(error)) from error
+
+    return lambda: ApartExchange(GssapiExchange(_Acceptor(kerberos.login), user_of))
+
+
+def gssapi_tokens(login: KerberosLogin, host: str) -> Tokens:
+    """The tokens by which this broker logs in to the one on ``host``."""
+    return GssapiTokens(_Initiator(login, host))
+
+
+class _Context:
+    """A security context; see :class:`~broker.sasl.gssapi_exchange.SecurityContext`."""
+
+    def __init__(self) -> None:
+        self._made: Any = None
+
+    @property
+    def is_established(self) -> bool:
+        return self._made is not None and bool(self._made.complete)
+
+    def initiator(self) -> str:
+        with _failing():
+            return str(self._made.initiator_name)
+
+    def step(self, token: bytes) -> bytes:
+        with _failing():
+            if self._made is None:
+                self._made = self._make()
+                # Without this an error would become a token, and be raised by whatever comes next.
+                self._made.__DEFER_STEP_ERRORS__ = False
+            return self._made.step(token or None) or b""
+
+    def wrap(self, message: bytes) -> bytes:
+        with _failing():
+            return bytes(self._made.wrap(message, False).message)
+
+    def unwrap(self, token: bytes) -> bytes:
+        with _failing():
+            return bytes(self._made.unwrap(token).message)
+
+    def _make(self) -> Any:
+        raise NotImplementedError
+
+
+class _Acceptor(_Context):
+    """The server's end. The key file is read for each, so that a new key in it needs no restart."""
+
+    def __init__(self, login: KerberosLogin) -> None:
+        super().__init__()
+        self._login = login
+
+    def _make(self) -> Any:
+        return gssapi.SecurityContext(creds=_acceptor_key(self._login), usage="accept")
+
+
+class _Initiator(_Context):
+    """The client's end. The library keeps the tickets in memory, and gets new ones before they expire."""
+
+    def __init__(self, login: KerberosLogin, host: str) -> None:
+        super().__init__()
+        self._login = login
+        self._host = host
+
+    def _make(self) -> Any:
+        login = self._login
+        credentials = gssapi.Credentials(
+            name=_principal(login.principal),
+            usage="initiate",
+            mechs=_KERBEROS,
+            store={"client_keytab": login.keytab, "ccache": f"MEMORY:{login.principal}"},
+        )
+        service = gssapi.Name(f"{login.service}@{self._host}", gssapi.NameType.hostbased_service)
+        wanted = gssapi.RequirementFlag
+        return gssapi.SecurityContext(
+            name=service,
+            creds=credentials,
+            mech=gssapi.MechType.kerberos,
+            usage="initiate",
+            flags=wanted.mutual_authentication
+            | wanted.integrity
+            | wanted.replay_detection
+            | wanted.out_of_sequence_detection,
+        )
+
+
+def _acceptor_key(login: KerberosLogin) -> Any:
+    return gssapi.Credentials(
+        name=_principal(login.principal), usage="accept", mechs=_KERBEROS, store={"keytab": login.keytab}
+    )
+
+
+def _principal(name: str) -> Any:
+    return gssapi.Name(name, gssapi.NameType.kerberos_principal)
+
+
+def _default_realm() -> str:
+    """The realm of krb5.conf; empty if there is none."""
+    try:
+        name = _principal("x").canonicalize(gssapi.MechType.kerberos)
+    except GSSError:
+        return ""
+    return str(name).partition("@")[2]
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    try:
+        yield
+    except GSSError as error:
+        raise LoginFailed(_reason(error)) from error
+
+
+def _reason(error: Any) -> str:
+    """What Kerberos says, or GSSAPI if the mechanism says nothing."""
+    code, is_major = (error.min_code, False) if error.min_code else (error.maj_code, True)
+    return "; ".join(error.get_all_statuses(code, is_major))

@@ -1,0 +1,61 @@
+"""How tools and smoke tests ask the brokers' HTTP ports: by TLS and with a token, if the environment names them.
+
+``LANDLINE_HTTP_CA_FILE`` is the PEM file of the CA that issued the ports' certificates; with it they are asked by
+https. ``LANDLINE_HTTP_TOKEN_FILE`` is a file whose first line is the token.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import ssl
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+CA_ENV = "LANDLINE_HTTP_CA_FILE"
+TOKEN_ENV = "LANDLINE_HTTP_TOKEN_FILE"  # noqa: S105 - a variable's name
+
+
+def scheme() -> str:
+    """The scheme of the brokers' URLs."""
+    return "https" if os.environ.get(CA_ENV) else "http"
+
+
+def get(url: str, timeout_s: float) -> tuple[int, str]:
+    """HTTP status and body of a GET, past any proxy. Raises OSError without an answer."""
+    request = urllib.request.Request(url)  # noqa: S310 - http or https
+    token = _token(os.environ.get(TOKEN_ENV))
+    if token:
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+    opener = _opener(os.environ.get(CA_ENV))
+    try:
+        with opener.open(request, timeout=timeout_s) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(errors="replace")
+
+
+@functools.cache
+def _opener(ca_file: str | None) -> urllib.request.OpenerDirector:
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if ca_file:
+        handlers.append(urllib.request.HTTPSHandler(context=_context(ca_file)))
+    return urllib.request.build_opener(*handlers)
+
+
+def _context(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise SystemExit(f"{CA_ENV}={ca_file} cannot be used: {error}") from error
+
+
+@functools.cache
+def _token(path: str | None) -> str:
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="ascii").split("\n", 1)[0].strip()
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{TOKEN_ENV}={path} cannot be read: {error}") from error
