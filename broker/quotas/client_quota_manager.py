@@ -189,7 +189,11 @@ class ClientQuotaManager:
             return min(throttle_ms, MOST_MS)
 
     def allow(self, principal: str, client_id: str | None, least: float, now_ns: int) -> Allowance | None:
-        """A part of the quota for one connection; None if that would be less than ``least``, which is above 0."""
+        """A part of the quota for one connection; None if that would be less than ``least``, which is above 0,
+        or if the client has debts.
+        """
+        if len(client_id or "") > _LONGEST_KNOWN:
+            return None
         with self._lock:
             now_ms = now_ns // _MS
             sensor = self._sensor(principal, client_id, now_ms)
@@ -200,7 +204,7 @@ class ClientQuotaManager:
                 sensor.next_look_ns = now_ns + VALID_NS
                 sensor.call_back([part for part in sensor.parts if part.until_ns < now_ns])
                 given = sensor.share()
-            if given < least:
+            if given < least or sensor.paid_ms > now_ns // _MS:
                 return None
             given = min(given, _MOST_AT_ONCE * least)
             part = Allowance(client_id, given, now_ns + VALID_NS, partial(self._settle, sensor))

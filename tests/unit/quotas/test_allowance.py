@@ -118,3 +118,20 @@ def test_what_connections_do_not_use_in_time_is_given_to_others() -> None:
     assert later.given == (AT_ONCE - 640) / 64
     assert {part.until_ns for part in parts} == {0}
     assert manager.rates(NOW_MS) == {("alice", ""): 64}
+
+
+def test_who_has_debts_gets_no_part_and_loses_those_that_are_out() -> None:
+    manager = ClientQuotaManager(Windows(11, 1_000), keeps_debts=True)
+    manager.update(QuotaEntity(DEFAULT, None), BOUND)
+    part = allowed(manager)
+    assert manager.record(ALICE, "app", 2 * AT_ONCE, NOW_MS) > 0
+    assert part.until_ns == 0
+    expired_ns = NOW_NS + 12 * SECOND_NS
+    assert manager.record(ALICE, "app", 1, expired_ns // 1_000_000) == 0, "the debt of ten seconds is paid"
+    assert allowed(manager, now_ns=expired_ns).given > 0
+    manager.record(ALICE, "app", 2 * AT_ONCE, expired_ns // 1_000_000)
+    assert manager.allow(ALICE, "app", 1, expired_ns + SECOND_NS) is None
+
+
+def test_long_client_ids_are_not_kept_for_each_connection() -> None:
+    assert manager_of().allow(ALICE, "a" * 257, 1, NOW_NS) is None
