@@ -63,8 +63,8 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
         store = ZooKeeperStore(connect, _SESSION_MS, access_from(properties))
         store.connect(_SESSION_MS, threading.Event())
         with closing(store):
-            for _line in bring_about(wanted, store, dry_run=options.dry_run):
-                pass
+            for line in bring_about(wanted, store, dry_run=options.dry_run):
+                print(line)
     except (AccessError, BadZnodeError, ConfigError, StoreError, OSError) as error:
         complain(f"access: {error}")
         return EXIT_FAILED

@@ -150,3 +150,19 @@ def test_the_command_says_what_is_wrong_with_the_input_and_the_file(
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         assert main(["access", str(properties)]) == 1
         assert words in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_command_prints_each_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the store of a standalone broker in the place of ZooKeeper's. A deploy knows changes by this."""
+    properties = tmp_path / "server.properties"
+    properties.write_text("broker.id=1\nzookeeper.connect=a:2181\n")
+    store = tmp_path / "metadata.sqlite"
+    monkeypatch.setattr("broker.server.access_command.ZooKeeperStore", lambda *_: EmbeddedStore(store))
+    document = json.dumps({"users": [{"name": "alice", "password": "secret"}]})
+    for told in ("user alice: SCRAM-SHA-512 set\n", ""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(document))
+        assert main(["access", str(properties)]) == 0
+        assert capsys.readouterr().out == told
