@@ -234,9 +234,8 @@ def _check_files(config: Any, properties: Any) -> None:
     """Raises ConfigError if a key store, a trust store, a Kerberos key or the file of HTTP tokens cannot be used.
     The problems get their lines in the properties file.
     """
-    from broker.config.http_keys import TOKEN_FILE
+    from broker.config.http_keys import TOKEN_FILE, has_tls
     from broker.config.problems import ConfigError
-    from broker.server.tls import has_tls
 
     try:
         if config.opt_str(TOKEN_FILE):

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker.config.broker_config import BrokerConfig
-from broker.config.http_keys import HTTP_KEY_STORE
-from broker.config.listener_keys import speaks_tls
+from broker.config.http_keys import has_tls
 from broker.metrics.registry import Metrics
 from broker.network.transport import Security
 from broker.replication.broker_channel import ChannelSecurity
@@ -65,11 +64,6 @@ class NoTls:
     def tell(self) -> None: ...
 
     def register_metrics(self, metrics: Metrics) -> None: ...
-
-
-def has_tls(config: BrokerConfig) -> bool:
-    """Whether any listener or the HTTP port speaks TLS."""
-    return any(speaks_tls(endpoint) for endpoint in config.listeners) or bool(config.opt_str(HTTP_KEY_STORE))
 
 
 def make_tls(config: BrokerConfig) -> Tls:
