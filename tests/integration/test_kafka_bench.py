@@ -132,7 +132,7 @@ def test_a_broker_that_answers_nobody_any_more_is_replaced(
     suite = Suite("stuck", "Stuck brokers", Stage.ONE, (stuck, stuck))
     session = Session(zookeeper, tmp_path, [suite], TINY, print, repeats=0)
     session.run([Target.LANDLINE], rounds=1)
-    assert len(set(seen)) == 2
+    assert len(set(seen)) == 2, (session.failures, session.seconds)
 
 
 def test_of_all_workloads_those_are_done_that_are_named() -> None:
