@@ -52,6 +52,8 @@ def load_shipper() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    if str(SHIPPER.parent) not in sys.path:
+        sys.path.append(str(SHIPPER.parent))  # as Python does for a program
     # dataclasses look up their module by name.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

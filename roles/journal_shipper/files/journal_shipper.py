@@ -20,17 +20,18 @@ import re
 import selectors
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
+
+from client_login import ConfigError, Login
 
 READ_BYTES = 65_536
 POLL_S = 0.2
@@ -41,18 +42,9 @@ FLUSH_TIMEOUT_S = 10.0
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 1.0, 10.0
 _CURSOR = re.compile(r"s=[0-9a-f]+;i=[0-9a-f]+;b=[0-9a-f]+;m=[0-9a-f]+;t=[0-9a-f]+;x=[0-9a-f]+")
 
-# Of a properties file; of a JAAS string, whose options are quoted; of such an option.
-_UNESCAPED = re.compile(r"\\(.)")
-_OPTION = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_QUOTED = re.compile(r"\\(.)")
-
 START_FROM = ("boot", "oldest", "now")
 # The types that the standard library supports.
 COMPRESSION = ("gzip", "none")
-
-
-class ConfigError(Exception):
-    """The configuration file is invalid. The message names the file, the line and the key."""
 
 
 class ShippingError(Exception):
@@ -121,57 +113,6 @@ class Config:
         if values.get("compression_type", "gzip") not in COMPRESSION:
             raise ConfigError(f"{path}: compression.type must be one of {', '.join(COMPRESSION)}")
         return cls(**values)
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """How brokers are connected to: Kafka's settings for a client, as far as a CA and a SCRAM login need them."""
-
-    protocol: str = "PLAINTEXT"
-    trusted: str = ""
-    mechanism: str = ""
-    user: str = ""
-    password: str = field(default="", repr=False)
-
-    @classmethod
-    def read(cls, path: Path) -> Login:
-        """Parses a client.properties of the role `broker`. Errors never have a value, which may be a secret."""
-        lines = (line.partition("=") for line in path.read_text().splitlines() if not line.startswith("#"))
-        values = {key.strip(): _UNESCAPED.sub(_unescaped, value.strip()) for key, _, value in lines}
-        protocol = values.get("security.protocol", "PLAINTEXT")
-        if protocol not in {"PLAINTEXT", "SSL", "SASL_SSL"}:
-            raise ConfigError(f"{path}: security.protocol must be PLAINTEXT, SSL or SASL_SSL")
-        if protocol == "PLAINTEXT":
-            return cls()
-        trusted = values.get("ssl.truststore.certificates", "")
-        if not trusted:
-            raise ConfigError(f"{path}: ssl.truststore.certificates is missing")
-        options = dict(_OPTION.findall(values.get("sasl.jaas.config", "")))
-        if protocol == "SASL_SSL" and not options.keys() >= {"username", "password"}:
-            raise ConfigError(f"{path}: sasl.jaas.config has no username and password")
-        user, password = (_QUOTED.sub(r"\1", options.get(name, "")) for name in ("username", "password"))
-        return cls(protocol, trusted, values.get("sasl.mechanism", ""), user, password)
-
-    def settings(self) -> dict[str, Any]:
-        """The client's keyword arguments."""
-        if self.protocol == "PLAINTEXT":
-            return {}
-        found: dict[str, Any] = {
-            "security_protocol": self.protocol,
-            "ssl_context": ssl.create_default_context(cadata=self.trusted),
-        }
-        if self.protocol == "SASL_SSL":
-            found |= {
-                "sasl_mechanism": self.mechanism,
-                "sasl_plain_username": self.user,
-                "sasl_plain_password": self.password,
-            }
-        return found
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    """A letter after a backslash, as in Java's properties."""
-    return {"n": "\n", "t": "\t", "r": "\r"}.get(match[1], match[1])
 
 
 @dataclass(frozen=True, slots=True)
