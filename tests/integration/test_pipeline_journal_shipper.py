@@ -58,7 +58,7 @@ class Shipping:
         self.notify.settimeout(60)
         self.process = ManagedProcess(
             "journal_shipper",
-            lambda: [sys.executable, "-P", str(SHIPPER), str(config)],
+            lambda: [sys.executable, str(SHIPPER), str(config)],
             directory / "shipper.log",
             env={"STATE_DIRECTORY": str(directory), "NOTIFY_SOCKET": str(directory / "notify")},
         )
