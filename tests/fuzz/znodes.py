@@ -28,7 +28,7 @@ from broker.zookeeper import admin_requests, token_store, znodes
 from broker.zookeeper.znodes import BadZnodeError
 from tests.fuzz.target import Target
 from tests.fuzz.typed import misfit
-from tests.support.sasl_frames import CREDENTIALS
+from tests.support.sasl_frames import CREDENTIALS, DECOYS
 
 _TP: Final = TopicPartition("topic", 0)
 _DEEP: Final = (b"[" * 3000 + b"]" * 3000, b'{"version":1e999}', b'{"version":1,"id":"\\ud800"}', b"")
@@ -195,7 +195,7 @@ def _take_credentials(config: Mapping[str, str]) -> None:
     credentials.on_entity_config("users/alice", config)
     for mechanism in ALGORITHMS:
         find = partial(credentials.find, mechanism)
-        exchange = ScramExchange(mechanism, lambda user, _by_token, find=find: find(user))  # type: ignore[misc]
+        exchange = ScramExchange(mechanism, lambda user, _by_token, find=find: find(user), DECOYS)  # type: ignore[misc]
         try:
             nonce = exchange.answer(b"n,,n=alice,r=abc").decode().split(",")[0]
             exchange.answer(f"c=biws,{nonce},p=AAAA".encode())
