@@ -162,7 +162,7 @@ fmt: setup ## Format the code and regenerate the roles' documentation
 	@$(PY) tools/role_docs.py
 
 .PHONY: test
-test: setup ## Run everything: lint, unit and property, integration, then real hosts (about 45 minutes on 2 cores)
+test: setup ## Run everything: lint, unit and property, integration, then real hosts (about 50 minutes on 2 cores)
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@tools/test-all $(TEST_ARGS)
 
