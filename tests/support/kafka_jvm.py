@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j import java_gateway
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, get_return_value
 
 from rig.jvm import SHORT_LIVED_JVM
 from rig.kafka_dist import KAFKA_VERSION, classpath
@@ -119,9 +120,13 @@ def kafka_jvm(log: Path, version: str = KAFKA_VERSION, tokens_from: str = "") ->
             return_proc=True,
         )
         gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+        # Where Spark ran in this process before, it still converts the errors of all gateways, by its own JVM.
+        converts = java_gateway.get_return_value
+        java_gateway.get_return_value = get_return_value
         try:
             yield KafkaJvm(gateway)
         finally:
+            java_gateway.get_return_value = converts
             gateway.shutdown()
             process.stdin.close()
             process.wait(30)
