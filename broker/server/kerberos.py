@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import gssapi
@@ -55,18 +56,22 @@ def gssapi_exchanges(kerberos: Kerberos) -> Callable[[], ApartExchange]:
         except NameRefusedError as error:
             raise LoginFailed(str(error)) from error
 
-    return lambda: ApartExchange(GssapiExchange(_Acceptor(kerberos.login), user_of))
+    accept = partial(_accepting, kerberos.login)
+    return lambda: ApartExchange(GssapiExchange(_Context(accept), user_of))
 
 
 def gssapi_tokens(login: KerberosLogin, host: str) -> Tokens:
     """The tokens by which this broker logs in to the one on ``host``."""
-    return GssapiTokens(_Initiator(login, host))
+    return GssapiTokens(_Context(partial(_initiating, login, host)))
 
 
 class _Context:
-    """A security context; see :class:`~broker.sasl.gssapi_exchange.SecurityContext`."""
+    """A security context; see :class:`~broker.sasl.gssapi_exchange.SecurityContext`. ``make`` makes the library's
+    when the first token comes.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
         self._made: Any = None
 
     @property
@@ -93,49 +98,32 @@ class _Context:
         with _failing():
             return bytes(self._made.unwrap(token).message)
 
-    def _make(self) -> Any:
-        raise NotImplementedError
 
-
-class _Acceptor(_Context):
+def _accepting(login: KerberosLogin) -> Any:
     """The server's end. The key file is read for each, so that a new key in it needs no restart."""
-
-    def __init__(self, login: KerberosLogin) -> None:
-        super().__init__()
-        self._login = login
-
-    def _make(self) -> Any:
-        return gssapi.SecurityContext(creds=_acceptor_key(self._login), usage="accept")
+    return gssapi.SecurityContext(creds=_acceptor_key(login), usage="accept")
 
 
-class _Initiator(_Context):
+def _initiating(login: KerberosLogin, host: str) -> Any:
     """The client's end. The library keeps the tickets in memory, and gets new ones before they expire."""
-
-    def __init__(self, login: KerberosLogin, host: str) -> None:
-        super().__init__()
-        self._login = login
-        self._host = host
-
-    def _make(self) -> Any:
-        login = self._login
-        credentials = gssapi.Credentials(
-            name=_principal(login.principal),
-            usage="initiate",
-            mechs=_KERBEROS,
-            store={"client_keytab": login.keytab, "ccache": f"MEMORY:{login.principal}"},
-        )
-        service = gssapi.Name(f"{login.service}@{self._host}", gssapi.NameType.hostbased_service)
-        wanted = gssapi.RequirementFlag
-        return gssapi.SecurityContext(
-            name=service,
-            creds=credentials,
-            mech=gssapi.MechType.kerberos,
-            usage="initiate",
-            flags=wanted.mutual_authentication
-            | wanted.integrity
-            | wanted.replay_detection
-            | wanted.out_of_sequence_detection,
-        )
+    credentials = gssapi.Credentials(
+        name=_principal(login.principal),
+        usage="initiate",
+        mechs=_KERBEROS,
+        store={"client_keytab": login.keytab, "ccache": f"MEMORY:{login.principal}"},
+    )
+    service = gssapi.Name(f"{login.service}@{host}", gssapi.NameType.hostbased_service)
+    wanted = gssapi.RequirementFlag
+    return gssapi.SecurityContext(
+        name=service,
+        creds=credentials,
+        mech=gssapi.MechType.kerberos,
+        usage="initiate",
+        flags=wanted.mutual_authentication
+        | wanted.integrity
+        | wanted.replay_detection
+        | wanted.out_of_sequence_detection,
+    )
 
 
 def _acceptor_key(login: KerberosLogin) -> Any:
