@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import ClassVar
@@ -41,6 +42,16 @@ class Victim(ClientProcess[EndToEnd]):
     context: ClassVar = multiprocessing.get_context("forkserver")
 
 
+def times_beside(victim: Victim, hostile: Sequence[HostilePeer]) -> tuple[EndToEnd, Tally]:
+    """The victim's times beside these peers, which begin first, and the sum of the peers' tallies."""
+    for peer in hostile:
+        peer.go()
+    pause(HEAD_START_S if hostile else 0.0)
+    victim.go()
+    times = victim.result()
+    return times, sum((peer.result() for peer in hostile if peer.done_within(TALLY_S)), Tally())
+
+
 class _Watch:
     """The victim's runs, one after the other, on one topic."""
 
@@ -65,15 +76,10 @@ class _Watch:
                     end_to_end, self._port, self._topic, self._batch, PER_SECOND, seconds, begin=self._written
                 )
             )
-            for peer in hostile:
-                peer.go()
-            pause(HEAD_START_S if hostile else 0.0)
-            victim.go()
-            times = victim.result()
-            tallies = [peer.result() for peer in hostile if peer.done_within(TALLY_S)]
+            times, tally = times_beside(victim, hostile)
         self._written += len(times.read_us)
         _calm(self._visit)
-        return [each / US_PER_MS for each in (*times.acked_us, *times.read_us)], sum(tallies, Tally())
+        return [each / US_PER_MS for each in (*times.acked_us, *times.read_us)], tally
 
     def _peer(self, number: int, seconds: float) -> HostilePeer:
         does = self._row.does(Place(self._topic, self._own, number))

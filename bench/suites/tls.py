@@ -21,14 +21,14 @@ from bench.suites.neighbour import (
     ONE_S,
     PER_SECOND,
     RECORD_BYTES,
-    TALLY_S,
     TEN_S,
     US_PER_MS,
     Victim,
+    times_beside,
 )
 from bench.suites.throughput import FETCH_BYTES, HOT_MIB, KIB, SHARED, produce_workload
 from bench.targets import Target, TlsListener
-from bench.visit import Visit, pause
+from bench.visit import Visit
 from bench.workload import Stage, Suite, Values, Workload, rate_metrics, rate_values
 
 BY: Final = "TLS "
@@ -102,14 +102,9 @@ class _Watch:
                     tls=tls.client,
                 )
             )
-            for peer in hostile:
-                peer.go()
-            pause(HEAD_START_S if hostile else 0.0)
-            victim.go()
-            times = victim.result()
-            tallies = [peer.result() for peer in hostile if peer.done_within(TALLY_S)]
+            times, tally = times_beside(victim, hostile)
         self._written += len(times.read_us)
-        return [each / US_PER_MS for each in (*times.acked_us, *times.read_us)], sum(tallies, Tally())
+        return [each / US_PER_MS for each in (*times.acked_us, *times.read_us)], tally
 
 
 def _beside_handshakes(visit: Visit) -> Values:
