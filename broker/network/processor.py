@@ -260,9 +260,7 @@ class Processor:
             if not open_:
                 self._close(connection)
                 return
-            if began_ns:
-                connection.info.network_ns += time.monotonic_ns() - began_ns
-            self._handle_frames(connection)
+            self._handle_frames(connection, began_ns)
         elif mask & (select.EPOLLHUP | select.EPOLLERR):
             self._close(connection)
             return
@@ -275,9 +273,11 @@ class Processor:
         if mask & select.EPOLLOUT:
             self._mark(connection)
 
-    def _handle_frames(self, connection: Connection) -> None:
+    def _handle_frames(self, connection: Connection, began_ns: int = 0) -> None:
         cpu_ns = time.thread_time_ns() if connection.cost_ns or self._waiting else 0
         receive_ns = time.monotonic_ns()
+        if began_ns:
+            connection.info.network_ns += receive_ns - began_ns
         spent_ns = 0
         try:
             for frame in connection.frames():

@@ -168,16 +168,19 @@ class Request:
 
     def timed(self, work: Callable[[], None]) -> None:
         """Runs work for the request on a handler's thread, and counts its time."""
-        if self.meter is None:
-            work()
-            return
         began_ns = time.monotonic_ns()
-        self._spent_ns = self.thread_ns(began_ns)
-        self._began_ns = began_ns
+        is_measured = self.meter is not None
+        if is_measured:
+            self._spent_ns = self.thread_ns(began_ns)
+            self._began_ns = began_ns
         try:
             work()
         finally:
-            self.pause(began_ns, time.monotonic_ns())
+            ended_ns = time.monotonic_ns()
+            if is_measured:
+                self.pause(began_ns, ended_ns)
+            elif self.connection.network_ns >= 0:  # the connection's next request pays
+                self.connection.network_ns += ended_ns - began_ns
 
     def thread_ns(self, now_ns: int) -> int:
         """How long threads have served the request so far."""

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from broker.network.request_channel import Request
+from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, KafkaError
 from broker.quotas.allowance import Allowance
@@ -40,6 +40,7 @@ _REQUESTS: Final = 8
 # A nanosecond of a thread as a percentage of a second: rates per second are then percentages of a thread.
 _PERCENT: Final = 100.0 / 1e9
 _HEADER_BYTES: Final = 10
+_UNCOUNTED: Final = 1  # the size of a request whose bytes do not matter
 _TAGS_FROM: Final = APIS[ApiKey.PRODUCE].flexible_from  # a header with a byte more
 # KafkaApis answers these "exempt from throttling".
 EXEMPT: Final = frozenset(
@@ -153,20 +154,44 @@ class QuotaManagers:
 
     # -- requests
 
+    def begin(self, request: Request, now_ns: int) -> Allowance | None:
+        """Called before a request is served. Either measures the request, or returns the part of the quota that
+        pays for it, with :func:`charge`: while a connection is far below its quota, Produce and Fetch are not
+        measured one by one, which would take twice the time.
+        """
+        connection = request.connection
+        part = connection.timed
+        if (
+            part is not None
+            and part.left > 0
+            and now_ns < part.until_ns
+            and request.api_key <= ApiKey.FETCH
+            and request.client_id == part.client_id
+        ):
+            return part
+        # Otherwise who is not authenticated would hold up all others who are not yet.
+        if self.meter is not None and not connection.is_unproved:
+            request.measure(self.meter, now_ns)
+        return None
+
     def exempt(self, request: Request) -> None:
         """Counts the time of a request that is never throttled."""
         if request.meter is not None:
             request.meter = None
             self._count_exempt(request)
+        elif request.connection.timed is not None:
+            request.connection.timed.settle()  # such requests must not use it
 
     def _count_exempt(self, request: Request) -> None:
         now_ns = self._clock_ns()
         self._exempt.record(request.used_ns(now_ns) * _PERCENT, now_ns // _MS)
 
-    def bytes_of(self, request: Request) -> int:
+    def size_of_produce(self, request: Request, acks: int) -> int:
         """The size of a Produce request with its header, without its length, as Kafka counts it. While it has
-        its body.
+        its body. 0 if no quota is concerned, and :meth:`of_produce` need not be called.
         """
+        if not self.produce.enabled:
+            return 0 if acks and request.meter is None else _UNCOUNTED
         client_id = request.client_id or ""
         name = len(client_id) if client_id.isascii() else len(client_id.encode())
         return _HEADER_BYTES + name + (request.api_version >= _TAGS_FROM) + len(request.body)
@@ -187,12 +212,11 @@ class QuotaManagers:
                 allowance.left -= size
             else:
                 bytes_ms = self._produced(request, size)
-        if request.meter is not None:
-            if acks:
-                request.meter = None
-                request_ms = self._record_request(request, self._clock_ns())
-            else:
-                self.exempt(request)
+        if not acks:
+            self.exempt(request)
+        elif request.meter is not None:
+            request.meter = None
+            request_ms = self._record_request(request, self._clock_ns())
         if bytes_ms or request_ms:
             return self._throttle_more(request, self.produce, bytes_ms, request_ms)
         return 0
@@ -367,6 +391,17 @@ class _Mutations:
 
     def meter(self, request: Request) -> int:
         return self._managers.mutation_ms(request, self._until_ms)
+
+
+def charge(connection: ConnectionInfo, part: Allowance, spent_ns: int) -> None:
+    """Takes the time that a request took from its connection's part of the quota, with what the network thread
+    took for the connection. If the part was called back meanwhile, the connection's next request pays.
+    """
+    if part.until_ns:
+        part.left -= (spent_ns + connection.network_ns) * _PERCENT
+        connection.network_ns = 0
+    else:
+        connection.network_ns += spent_ns
 
 
 def addresses_of(host: str) -> list[str]:

@@ -50,7 +50,6 @@ _FEW_RECORDS: Final = 1_000
 # The question of each topic of each request; looking them up in their classes costs as much as the answer.
 _WRITE: Final = AclOperation.WRITE
 _TOPIC: Final = ResourceType.TOPIC
-_UNCOUNTED: Final = 1  # the size of a request whose bytes do not matter
 _DENIED = PartitionResponse(Errors.TOPIC_AUTHORIZATION_FAILED)
 _TRANSACTION_DENIED = PartitionResponse(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 _BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
@@ -140,7 +139,7 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
     for topic_partition, problem in wrong.items():
         refused[topic_partition] = ctx.replica_manager.append_refused(topic_partition, problem)
     quotas = ctx.quotas
-    size = 0 if not quotas.active else quotas.bytes_of(request) if quotas.produce.enabled else _UNCOUNTED
+    size = quotas.size_of_produce(request, message.acks) if quotas.active else 0
     request.body = memoryview(b"")
 
     def answer(responses: Responses) -> None:
@@ -211,7 +210,7 @@ def _partitions(message: ProduceRequest) -> list[TopicPartition]:
 def _throttle_ms(request: Request, message: ProduceRequest, ctx: ApiContext) -> int:
     if not ctx.quotas.active:
         return 0
-    return ctx.quotas.of_produce(request, ctx.quotas.bytes_of(request), message.acks)
+    return ctx.quotas.of_produce(request, ctx.quotas.size_of_produce(request, message.acks), message.acks)
 
 
 def _answer(request: Request, message: ProduceRequest, responses: Responses, throttle_ms: int) -> None:

@@ -29,6 +29,7 @@ from broker.server.access import DENIED, allowed
 from broker.server.admission import RULES, Place, Rule
 from broker.server.apis.context import ApiContext, Submit, refuse, refuse_too_many
 from broker.server.apis.strangers import introduce
+from broker.server.quotas import charge
 from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
@@ -141,13 +142,12 @@ class Apis:
                 raise ProtocolError(f"{api.name} version {request.api_version} is not supported")
             started = time.monotonic_ns()
             meter = self._quotas.meter
-            if meter is not None and request.connection.is_unproved:
-                meter = None  # or whoever is not authenticated holds up all others who are not yet
-            if meter is not None:
-                request.measure(meter, started)
+            part = None if meter is None else self._quotas.begin(request, started)
             verdict = handler(request, self._ctx)
             ended = time.monotonic_ns()
-            if meter is not None and not request.done:
+            if part is not None:
+                charge(request.connection, part, ended - started)
+            elif meter is not None and not request.done:
                 request.pause(started, ended)
             stats = self.stats[request.api_key]  # type: ignore[index]
             stats.local_ns += ended - started

@@ -15,10 +15,11 @@ from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError
+from broker.quotas.allowance import Allowance
 from broker.quotas.rate import Windows
 from broker.server.apis import alter_client_quotas, describe_client_quotas
 from broker.server.dynamic_config import DynamicConfigManager
-from broker.server.quotas import UNBOUNDED, QuotaManagers
+from broker.server.quotas import UNBOUNDED, QuotaManagers, charge
 from broker.zookeeper import quota_nodes
 from broker.zookeeper.cluster_store import ClusterStore
 from rig.wait import wait_until
@@ -203,8 +204,8 @@ def test_a_value_that_is_no_rate_counts_as_absent(quotas: QuotaManagers) -> None
 
 def test_the_size_of_a_produce_has_its_header(quotas: QuotaManagers) -> None:
     quotas.apply("clients/app", {"producer_byte_rate": "1000"})
-    assert quotas.bytes_of(request(ApiKey.PRODUCE, 8)) == 8 + 2 + 3 + 3
-    assert quotas.bytes_of(request(ApiKey.PRODUCE, 9)) == 8 + 2 + 3 + 1 + 3
+    assert quotas.size_of_produce(request(ApiKey.PRODUCE, 8), -1) == 8 + 2 + 3 + 3
+    assert quotas.size_of_produce(request(ApiKey.PRODUCE, 9), -1) == 8 + 2 + 3 + 1 + 3
 
 
 # -- what is recorded together
@@ -297,6 +298,113 @@ def test_time_is_recorded_together_too(quotas: QuotaManagers, clock: Nanoseconds
     clock.pass_ms(100)
     assert used(1) == 0
     assert quotas.request.rates(quotas.now_ms) == {("alice", ""): pytest.approx(0.11, rel=0.02)}
+
+
+# -- requests that the connection's part of the quota pays for
+
+
+def produces(connection: ConnectionInfo) -> Request:
+    return request(ApiKey.PRODUCE, 9, connection)
+
+
+def far_below(quotas: QuotaManagers, clock: Nanoseconds) -> tuple[ConnectionInfo, Allowance]:
+    """A connection that has used little of its quota, and the part that pays for its next request."""
+    quotas.apply("users/alice", {"request_percentage": "100"})
+    connection = client()
+    assert (
+        quotas.of_produce(
+            served(quotas, clock, 1, api=ApiKey.PRODUCE, version=9, connection=connection), 1, -1
+        )
+        == 0
+    )
+    part = quotas.begin(produces(connection), clock())
+    assert part is not None
+    return connection, part
+
+
+def used_percent(quotas: QuotaManagers) -> float:
+    quotas.request.rates(quotas.now_ms)  # collects
+    return sum(sensor.rate.total for sensor in quotas.request._sensors.values())
+
+
+def test_far_below_its_quota_a_connection_pays_for_what_was_served(
+    quotas: QuotaManagers, clock: Nanoseconds
+) -> None:
+    connection, part = far_below(quotas, clock)
+    connection.network_ns = 2 * MS
+    charge(connection, part, 3 * MS)
+    assert connection.network_ns == 0
+    assert used_percent(quotas) == pytest.approx(0.1 + 0.2 + 0.3)
+
+
+def test_one_long_request_far_below_the_quota_throttles_the_next(
+    quotas: QuotaManagers, clock: Nanoseconds
+) -> None:
+    connection, part = far_below(quotas, clock)
+    clock.pass_ms(10_500)
+    charge(connection, part, 10_500 * MS)
+    following = produces(connection)
+    assert quotas.begin(following, clock()) is None, "it is measured itself"
+    assert quotas.of_produce(following, 1, -1) > 0
+
+
+def test_a_part_that_was_called_back_leaves_the_time_to_the_next_request(
+    quotas: QuotaManagers, clock: Nanoseconds
+) -> None:
+    connection, part = far_below(quotas, clock)
+    part.settle()
+    charge(connection, part, 3 * MS)
+    assert connection.network_ns == 3 * MS
+    following = produces(connection)
+    assert quotas.begin(following, clock()) is None
+    assert following.used_ns(clock()) == 3 * MS
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"client_id": "other"}, {"api_key": ApiKey.UPDATE_METADATA}, {"api_key": ApiKey.CREATE_TOPICS}],
+)
+def test_requests_that_another_rule_is_for_are_measured_themselves(
+    quotas: QuotaManagers, clock: Nanoseconds, changed: Mapping[str, Any]
+) -> None:
+    connection, _ = far_below(quotas, clock)
+    made = produces(connection)
+    for name, value in changed.items():
+        setattr(made, name, value)
+    assert quotas.begin(made, clock()) is None
+    assert made.meter is not None
+
+
+def test_a_produce_without_an_answer_is_not_paid_by_the_part(
+    quotas: QuotaManagers, clock: Nanoseconds
+) -> None:
+    connection, part = far_below(quotas, clock)
+    assert quotas.of_produce(produces(connection), 1, acks=0) == 0
+    charge(connection, part, 3 * MS)
+    assert used_percent(quotas) == pytest.approx(0.1)
+    following = produces(connection)
+    assert quotas.begin(following, clock()) is None
+    quotas.of_produce(following, 1, acks=0)
+    assert quotas.exempt_rate() > 0
+
+
+def test_work_on_another_thread_is_paid_by_the_next_request(
+    quotas: QuotaManagers, clock: Nanoseconds
+) -> None:
+    connection, part = far_below(quotas, clock)
+    made = produces(connection)
+    charge(connection, part, 0)
+    made.timed(lambda: None)
+    assert connection.network_ns > 0
+
+
+def test_who_is_not_authenticated_is_not_measured(quotas: QuotaManagers, clock: Nanoseconds) -> None:
+    quotas.apply("users/<default>", {"request_percentage": "1"})
+    connection = client()
+    connection.is_unproved = True
+    made = request(connection=connection)
+    assert quotas.begin(made, clock()) is None
+    assert made.meter is None
 
 
 # -- the store
