@@ -123,6 +123,11 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
     access.add_argument("--dry-run", action="store_true", help="only print what would change")
     check = add("check-config", "Checks a configuration as `landline start` would.")
     check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
+    check.add_argument(
+        "--since",
+        metavar="FILE",
+        help="an older file: also say what differs, and whether that needs a restart",
+    )
     alone = add("standalone", "Runs one broker without ZooKeeper until SIGTERM or ^C.")
     alone.add_argument("--port", type=_port, help="9092 by default; 0 takes a free one and prints it")
     alone.add_argument("--data-dir", metavar="DIR", type=Path, help=f"by default {default_data_dir}")
