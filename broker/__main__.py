@@ -142,6 +142,12 @@ def _access(options: Options) -> int:
     return _with_properties(run, options, options.config, options.override)
 
 
+def _topics(options: Options) -> int:
+    from broker.server.topics_command import run
+
+    return _with_properties(run, options, options.config, options.override)
+
+
 def _with_properties(
     run: Callable[[Options, Any, Callable[[str], None]], int],
     options: Options,
@@ -331,6 +337,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Options], int]]] = {
     "metadata": _metadata,
     "credentials": _credentials,
     "access": _access,
+    "topics": _topics,
     "check-config": _check_config,
 }
 
