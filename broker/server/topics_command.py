@@ -15,7 +15,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.problems import ConfigError
 from broker.server.desired.admin import FAILURES, Admin
 from broker.server.desired.document import DocumentError, read_document
-from broker.server.desired.plan import Plan, make_plan, table
+from broker.server.desired.plan import DesiredPlan, make_plan, table
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
@@ -42,7 +42,7 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
     return EXIT_DONE
 
 
-def _tell(plan: Plan, *, as_json: bool) -> None:
+def _tell(plan: DesiredPlan, *, as_json: bool) -> None:
     changes = [line for step in plan.steps for line in step.words()]
     if as_json:
         print(json.dumps({"changes": changes, "drift": table(plan.drift)}))

@@ -21,7 +21,7 @@ from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress
 from broker.server.assembly import make_channel_maker
 from broker.server.desired.document import CLUSTER, Wanted
-from broker.server.desired.plan import Alter, Create, Delete, Existing, Grow, Step, Topic
+from broker.server.desired.plan import AlterEntity, CreateTopic, DeleteTopic, Existing, GrowTopic, Step, Topic
 from broker.server.tls import make_tls
 
 _METADATA: Final = 8
@@ -118,24 +118,24 @@ class Admin:
         """Takes the steps, or only has the brokers look whether they could. Raises AdminError for the first one that
         is refused, ChannelError or ProtocolError.
         """
-        for names in _batches([step for step in steps if isinstance(step, Create)]):
+        for names in _batches([step for step in steps if isinstance(step, CreateTopic)]):
             self._by_controller(
                 ApiKey.CREATE_TOPICS,
                 _CREATE_TOPICS,
                 {"topics": [_created(step) for step in names], "validate_only": validate_only},
             )
-        for grown in _batches([step for step in steps if isinstance(step, Grow)]):
+        for grown in _batches([step for step in steps if isinstance(step, GrowTopic)]):
             rows = [{"name": step.name, "count": step.after, "assignments": None} for step in grown]
             self._by_controller(
                 ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS, {"topics": rows, "validate_only": validate_only}
             )
         for step in steps:
-            if isinstance(step, Alter):
+            if isinstance(step, AlterEntity):
                 self._alter(step, validate_only=validate_only)
-            elif isinstance(step, Delete) and not validate_only:
+            elif isinstance(step, DeleteTopic) and not validate_only:
                 self._by_controller(ApiKey.DELETE_TOPICS, _DELETE_TOPICS, {"topic_names": [step.topic.name]})
 
-    def _alter(self, step: Alter, *, validate_only: bool) -> None:
+    def _alter(self, step: AlterEntity, *, validate_only: bool) -> None:
         configs = [
             {
                 "name": key,
@@ -201,7 +201,7 @@ def _by_name(metadata: Any, name: str) -> Any:
     return next(row for row in metadata.topics if row.name == name)
 
 
-def _created(step: Create) -> Fields:
+def _created(step: CreateTopic) -> Fields:
     topic = step.topic
     return {
         "name": topic.name,

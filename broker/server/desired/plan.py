@@ -37,7 +37,7 @@ class Existing:
     brokers: Mapping[str, Configs]
 
 
-class Create(NamedTuple):
+class CreateTopic(NamedTuple):
     """A topic to create."""
 
     topic: WantedTopic
@@ -54,7 +54,7 @@ class Create(NamedTuple):
         return [f"topic {wanted.name}: created with {', '.join((*numbers, *configs))}"]
 
 
-class Grow(NamedTuple):
+class GrowTopic(NamedTuple):
     """A topic that gets more partitions."""
 
     name: str
@@ -65,7 +65,7 @@ class Grow(NamedTuple):
         return [f"topic {self.name}: partitions {self.before} -> {self.after}"]
 
 
-class Alter(NamedTuple):
+class AlterEntity(NamedTuple):
     """Configs to change, of a ``topic`` or ``broker``: before and after, None where there is none."""
 
     kind: str
@@ -77,7 +77,7 @@ class Alter(NamedTuple):
         return [f"{whose}: {key} {_shown(old)} -> {_shown(new)}" for key, (old, new) in self.changes.items()]
 
 
-class Delete(NamedTuple):
+class DeleteTopic(NamedTuple):
     """A topic to delete."""
 
     topic: Topic
@@ -86,7 +86,7 @@ class Delete(NamedTuple):
         return [f"topic {self.topic.name}: deleted, with {_partitions(self.topic.partitions)}"]
 
 
-Step = Create | Grow | Alter | Delete
+Step = CreateTopic | GrowTopic | AlterEntity | DeleteTopic
 
 
 class Drift(NamedTuple):
@@ -98,7 +98,7 @@ class Drift(NamedTuple):
     do: str = ""
 
 
-class Plan(NamedTuple):
+class DesiredPlan(NamedTuple):
     """The steps, the drift that stays, and why nothing may be done, if so."""
 
     steps: list[Step]
@@ -106,15 +106,15 @@ class Plan(NamedTuple):
     refused: list[str]
 
 
-def make_plan(wanted: Wanted, existing: Existing) -> Plan:
+def make_plan(wanted: Wanted, existing: Existing) -> DesiredPlan:
     """Compares the document with what there is."""
-    plan = Plan([], [], [])
+    plan = DesiredPlan([], [], [])
     for topic in wanted.topics:
         found = existing.topics.get(topic.name)
         if topic.is_absent:
             _absent(topic.name, found, wanted.may_delete, plan)
         elif found is None:
-            plan.steps.append(Create(topic))
+            plan.steps.append(CreateTopic(topic))
         else:
             _present(topic, found, plan)
     if wanted.topics:
@@ -129,17 +129,17 @@ def make_plan(wanted: Wanted, existing: Existing) -> Plan:
     return plan
 
 
-def _absent(name: str, found: Topic | None, may_delete: Iterable[str], plan: Plan) -> None:
+def _absent(name: str, found: Topic | None, may_delete: Iterable[str], plan: DesiredPlan) -> None:
     if found is None:
         return
     if name in may_delete:
-        plan.steps.append(Delete(found))
+        plan.steps.append(DeleteTopic(found))
     else:
         do = f"delete it by naming it a second time: -e landline_topics_delete={name}"
         plan.drift.append(Drift(f"topic {name}", _partitions(found.partitions), "absent", do))
 
 
-def _present(topic: WantedTopic, found: Topic, plan: Plan) -> None:
+def _present(topic: WantedTopic, found: Topic, plan: DesiredPlan) -> None:
     count = topic.partitions
     if count is not None and count < found.partitions:
         plan.refused.append(
@@ -147,7 +147,7 @@ def _present(topic: WantedTopic, found: Topic, plan: Plan) -> None:
             "taken away. List what there is, or create another topic"
         )
     elif count is not None and count > found.partitions:
-        plan.steps.append(Grow(topic.name, found.partitions, count))
+        plan.steps.append(GrowTopic(topic.name, found.partitions, count))
     factor = topic.replication_factor
     if factor is not None and found.replication_factors != {factor}:
         plan.drift.append(
@@ -161,14 +161,14 @@ def _present(topic: WantedTopic, found: Topic, plan: Plan) -> None:
     _compare("topic", topic.name, found.configs, topic.configs, plan)
 
 
-def _compare(kind: str, name: str, own: Configs, listed: Configs, plan: Plan) -> None:
+def _compare(kind: str, name: str, own: Configs, listed: Configs, plan: DesiredPlan) -> None:
     changes = {
         key: (own.get(key), value)
         for key, value in sorted(listed.items())
         if not _same(kind, key, own.get(key), value)
     }
     if changes:
-        plan.steps.append(Alter(kind, name, changes))
+        plan.steps.append(AlterEntity(kind, name, changes))
     for key in sorted(own.keys() - listed.keys()):
         value = own[key]
         shown = "set" if value is None else value

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from broker.server.desired.document import CLUSTER, DocumentError, read_document
-from broker.server.desired.plan import Alter, Create, Existing, Grow, Topic, make_plan, table
+from broker.server.desired.plan import AlterEntity, CreateTopic, Existing, GrowTopic, Topic, make_plan, table
 
 ORDERS = {"name": "orders", "partitions": 6, "replication_factor": 3, "configs": {"retention.ms": 100}}
 
@@ -42,7 +42,7 @@ def test_a_listed_topic_that_is_missing_is_created_with_the_defaults():
     orders = "6 partitions, the brokers' number of replicas, min.insync.replicas=2, retention.ms=100"
     plain = "the brokers' number of partitions, replication factor 3, min.insync.replicas=2, retention.ms=5"
     assert words(found) == [f"topic orders: created with {orders}", f"topic plain: created with {plain}"]
-    assert [type(step) for step in found.steps] == [Create, Create]
+    assert [type(step) for step in found.steps] == [CreateTopic, CreateTopic]
 
 
 def test_what_is_as_listed_gets_no_step():
@@ -68,7 +68,7 @@ def test_a_changed_config_is_shown_as_before_and_after():
 
 def test_partitions_are_added_and_never_taken_away():
     found = plan(topic(), topics=[{**ORDERS, "partitions": 8}])
-    assert found.steps == [Grow("orders", 6, 8)]
+    assert found.steps == [GrowTopic("orders", 6, 8)]
     fewer = plan(topic(), topic("b"), topics=[{**ORDERS, "partitions": 4}, {"name": "new"}])
     (why,) = fewer.refused
     assert why.startswith("topic orders has 6 partitions, and 4 are listed: partitions are never taken away.")
@@ -121,8 +121,8 @@ def test_dynamic_configs_of_brokers_are_compared_and_those_that_nobody_listed_ar
     existing = Existing({}, there)
     found = make_plan(read_document(json.dumps({"brokers": listed})), existing)
     assert found.steps == [
-        Alter("broker", CLUSTER, {"log.cleaner.threads": ("1", "2")}),
-        Alter("broker", "1", {"log.retention.ms": (None, "5")}),
+        AlterEntity("broker", CLUSTER, {"log.cleaner.threads": ("1", "2")}),
+        AlterEntity("broker", "1", {"log.retention.ms": (None, "5")}),
     ]
     assert words(found)[0] == "all brokers: log.cleaner.threads 1 -> 2"
     assert drift(found) == [("broker 1: log.retention.bytes", "9", "not listed")]
