@@ -105,6 +105,10 @@ restart: setup ## Restart all brokers one at a time, watching the ISRs
 certificates: setup ## Renew the certificates of all hosts, while the brokers run
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/certificates.yml $(ANSIBLE_ARGS)
 
+.PHONY: topics
+topics: setup ## Bring about the topics and dynamic configs that the inventory lists, and show what is not as listed
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/topics.yml $(ANSIBLE_ARGS)
+
 .PHONY: backup
 backup: setup ## Back up the metadata tree with its ACLs into a local file, while the cluster runs: FILE=(build/backup/…)
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/backup.yml $(if $(FILE),-e 'broker_metadata_file=$(abspath $(FILE))') $(ANSIBLE_ARGS)

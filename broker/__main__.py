@@ -62,6 +62,25 @@ def _check_config(options: Options) -> int:
     for warning in config.warnings:
         print(f"{options.file}: warning: {warning}")
     print(f"{options.file}: good, {len(config.static_values)} configs are set")
+    return EXIT_OK if options.since is None else _differences(options)
+
+
+def _differences(options: Options) -> int:
+    """Tells what a running broker with the older file would do with this one."""
+    from broker.config.live_keys import differences
+    from broker.config.problems import ConfigError
+    from broker.config.properties import read_properties
+
+    try:
+        found = differences(read_properties(options.since), read_properties(options.file))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_CONFIG
+    if not any(found):
+        print(f"no config differs from {options.since}")
+    for names, what in ((found.live, "changed by a reload"), (found.restart, "needs a restart")):
+        for name in names:
+            print(f"{name}: {what}")
     return EXIT_OK
 
 
@@ -123,6 +142,12 @@ def _access(options: Options) -> int:
     return _with_properties(run, options, options.config, options.override)
 
 
+def _topics(options: Options) -> int:
+    from broker.server.topics_command import run
+
+    return _with_properties(run, options, options.config, options.override)
+
+
 def _with_properties(
     run: Callable[[Options, Any, Callable[[str], None]], int],
     options: Options,
@@ -158,10 +183,13 @@ def _logging() -> Any:
 
 
 def _start(options: Options) -> int:
+    from broker.server.config_file import ConfigFile
+
+    file = ConfigFile(options.file, options.override, _check_files)
     config = _load(options.file, {}, options.override)
     if config is None:
         return EXIT_CONFIG
-    return _serve(config, store_path=None, on_ready=lambda _: None)
+    return _serve(config, store_path=None, on_ready=lambda _: None, file=file)
 
 
 def _standalone(options: Options) -> int:
@@ -272,7 +300,9 @@ def _check_tls(config: Any) -> None:
     make_tls(config)
 
 
-def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]) -> int:
+def _serve(
+    config: Any, store_path: Path | None, on_ready: Callable[[Any], None], file: Any | None = None
+) -> int:
     """Runs a broker until it stops."""
     log = _logging().get_logger("broker")
     for warning in config.warnings:
@@ -291,10 +321,11 @@ def _serve(config: Any, store_path: Path | None, on_ready: Callable[[Any], None]
             from broker.zookeeper.embedded import EmbeddedStore
 
             store = EmbeddedStore(store_path)
-        return BrokerServer(config, store=store, notify=notify)
+        return BrokerServer(config, store=store, notify=notify, config_file=file)
 
     errors = StartupErrors(StartupCancelled, StartupError)
-    return Daemon(make_server, errors, Notifier.from_environment(), on_ready).run()
+    notifier = Notifier.from_environment()
+    return Daemon(make_server, errors, notifier, on_ready, reloads=file is not None).run()
 
 
 _COMMANDS: Final[Mapping[str, Callable[[Options], int]]] = {
@@ -306,6 +337,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Options], int]]] = {
     "metadata": _metadata,
     "credentials": _credentials,
     "access": _access,
+    "topics": _topics,
     "check-config": _check_config,
 }
 

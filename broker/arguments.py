@@ -25,6 +25,7 @@ commands:
   metadata VERB …    backup, verify, restore: ZooKeeper's metadata tree to a file, and back to an empty ensemble
   credentials VERB … set, delete, list: users' SCRAM credentials in ZooKeeper, also before the first start
   access FILE        users, ACLs and quotas: bring about what a list on the standard input says
+  topics FILE        topics and dynamic configs: likewise, and show what is not as listed
   check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
 
 `landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
@@ -121,8 +122,23 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
     )
     access.add_argument("config", metavar="FILE", help="a broker's server.properties")
     access.add_argument("--dry-run", action="store_true", help="only print what would change")
+    topics = add(
+        "topics",
+        "Brings about the topics and dynamic configs that a JSON document on the standard input lists, prints what it "
+        "changed, and what exists and is not listed, which stays. It asks the brokers by their own listener.",
+    )
+    topics.add_argument("config", metavar="FILE", help="a broker's server.properties")
+    topics.add_argument("--dry-run", action="store_true", help="only print what would change")
+    topics.add_argument(
+        "--json", action="store_true", help="print an object with the lists changes and drift"
+    )
     check = add("check-config", "Checks a configuration as `landline start` would.")
     check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
+    check.add_argument(
+        "--since",
+        metavar="FILE",
+        help="an older file: also say what differs, and whether that needs a restart",
+    )
     alone = add("standalone", "Runs one broker without ZooKeeper until SIGTERM or ^C.")
     alone.add_argument("--port", type=_port, help="9092 by default; 0 takes a free one and prints it")
     alone.add_argument("--data-dir", metavar="DIR", type=Path, help=f"by default {default_data_dir}")

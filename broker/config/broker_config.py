@@ -127,14 +127,34 @@ class BrokerConfig(ConfigValues):
             sasl=self.sasl,
             authorizer=self.authorizer_settings,
         )
-        problems += more
+        changed._check_together([*problems, *more])
+        return changed
+
+    def _check_together(self, problems: list[Problem]) -> None:
+        """Raises ConfigError with these problems and those of keys that contradict each other."""
         check_together(
-            changed.value,
-            changed.set_values,
+            self.value,
+            self.set_values,
             lambda key, message: problems.append(Problem(key, None, message)),
         )
         if problems:
             raise ConfigError(problems)
+
+    def with_static(self, values: Mapping[str, Value]) -> BrokerConfig:
+        """This config with other static values, which are checked. Raises :class:`ConfigError` if they contradict
+        each other or the dynamic ones.
+        """
+        changed = BrokerConfig(
+            values,
+            self.dynamic_default_values,
+            self.dynamic_broker_values,
+            listeners=self._listeners,
+            unused=self.unused,
+            warnings=self.warnings,
+            sasl=self.sasl,
+            authorizer=self.authorizer_settings,
+        )
+        changed._check_together([])
         return changed
 
     def with_own(self, overrides: Mapping[str, str]) -> BrokerConfig:

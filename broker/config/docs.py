@@ -30,6 +30,9 @@ How to read the tables:
   warning when it starts. **refused** keys prevent the start if they are set to anything but their default.
 - **Dynamic** is what Kafka allows (KIP-226). Landline changes `cluster-wide` keys at run time, for one broker or for
   all. `per-broker` keys are listeners and security; changing them needs a restart here.
+- **Live** keys of the properties file are `cluster-wide` ones, and `log.retention.hours`, `log.retention.minutes`,
+  `log.roll.hours` and `log.roll.jitter.hours`. A running broker takes up their new values when its file has changed
+  and it gets SIGHUP (`systemctl reload`). The other keys need a restart.
 - Precedence: a broker's dynamic config, the cluster-wide dynamic default, the properties file, the default. A topic's
   own config takes precedence over all of them.
 """

@@ -40,6 +40,7 @@ from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
+from broker.server.config_file import ConfigFile
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.handlers import start_handlers
 from broker.server.http.http_endpoint import start_http
@@ -76,8 +77,8 @@ class BrokerServer:
     any thread.
 
     ``store`` is the embedded store of standalone mode; without it, ZooKeeper is used. ``notify`` receives
-    status lines, for example for systemd. Startup raises :class:`StartupCancelled` or :class:`StartupError`
-    after undoing all its steps.
+    status lines, for example for systemd. ``config_file`` is the file that :meth:`reload` reads. Startup
+    raises :class:`StartupCancelled` or :class:`StartupError` after undoing all its steps.
     """
 
     def __init__(
@@ -87,8 +88,10 @@ class BrokerServer:
         store: Store | None = None,
         clock: Clock = SYSTEM_CLOCK,
         notify: Callable[[str], None] = lambda _text: None,
+        config_file: ConfigFile | None = None,
     ) -> None:
         self.config = config
+        self._config_file = config_file
         self.keeper = StateKeeper()
         self.metrics = Metrics()
         self.cluster_id = ""
@@ -237,6 +240,7 @@ class BrokerServer:
             on_entity_config=self._security.quotas.apply,
             local_topics=lambda: {log.topic_partition.topic for log in logs.all_logs()},
             on_broker_read=self._security.tls.update,
+            file=self._config_file,
         )
         self.dynamic_config.load_topics()
         if not logs.clean:
@@ -405,6 +409,10 @@ class BrokerServer:
         self.controller.broker_epoch = broker_epoch
         _log.info("broker_registered", broker_id=self.broker_id, broker_epoch=broker_epoch)
 
+    def reload(self) -> None:
+        """Has a running broker take up the live keys of its properties file."""
+        self.dynamic_config.reload()
+
     # -- the end
 
     def _on_last_log_dir_failed(self) -> None:
@@ -487,7 +495,8 @@ class BrokerServer:
             replicas=self.replica_manager,
             logs=self.log_manager,
         )
-        return {**basic, **running, "loading": None}
+        file = self._config_file
+        return {**basic, **running, "loading": None, "config_file": None if file is None else file.status()}
 
     def _listener_texts(self) -> list[str]:
         return [str(endpoint) for endpoint in self._advertised()]

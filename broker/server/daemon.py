@@ -2,7 +2,8 @@
 
 The main thread only waits: for signals, which are blocked on every thread, and for events from its helper
 threads. A stop is possible at any time: it cancels a start-up, or shuts down a running broker. A second
-SIGINT ends the process at once. BrokerServer defines how the broker starts and stops; `__main__` prints the
+SIGINT ends the process at once. SIGHUP stops the broker of a terminal, which was closed; elsewhere it reloads the
+properties file, if there is one. BrokerServer defines how the broker starts and stops; `__main__` prints the
 command's output.
 """
 
@@ -24,6 +25,7 @@ import structlog
 
 from broker.utils.collector import leave_old_objects
 from broker.utils.open_files import raise_open_file_limit
+from broker.utils.process_identity import has_terminal
 from broker.utils.stop_signals import STOP_SIGNALS, WAITED_SIGNALS, WAKE_SIGNAL
 from broker.utils.systemd import Notifier, Watchdog, watchdog_interval_ms
 
@@ -41,6 +43,7 @@ class Server(Protocol):
     def shutdown(self) -> None: ...
     def await_shutdown(self) -> None: ...
     def is_alive(self) -> bool: ...
+    def reload(self) -> None: ...
 
 
 class State(Enum):
@@ -99,6 +102,7 @@ STARTING_GC_THRESHOLD: Final = 100_000
 class Daemon:
     """A broker as a process; Kafka's ``Kafka.main``. The main thread owns its state: helper threads only send
     events. ``make_server`` is called on the start-up thread with the function that receives status lines.
+    ``reloads`` says whether SIGHUP reloads the server.
     """
 
     def __init__(
@@ -107,6 +111,8 @@ class Daemon:
         errors: StartupErrors,
         notifier: Notifier,
         on_ready: Callable[[Any], None],
+        *,
+        reloads: bool = False,
     ) -> None:
         self._make_server = make_server
         self._errors = errors
@@ -119,6 +125,8 @@ class Daemon:
         self._server: Server | None = None
         self._watchdog: Watchdog | None = None
         self._exit_code = EXIT_OK
+        self._reloads = reloads
+        self._reload_due = False
 
     def run(self) -> int:
         """Blocks until the broker has stopped; returns the exit code. Main thread only,
@@ -130,7 +138,9 @@ class Daemon:
         threading.Thread(target=self._start, name="startup", daemon=True).start()
         while self._state is not State.STOPPED:
             number = signal.sigwait(WAITED_SIGNALS)
-            if number in STOP_SIGNALS:
+            if number == signal.SIGHUP and self._reloads and not has_terminal():
+                self._on_reload_signal()
+            elif number in STOP_SIGNALS:
                 self._on_stop_signal(signal.Signals(number))
             while not self._events.empty():
                 self._on_event(self._events.get())
@@ -143,6 +153,14 @@ class Daemon:
         elif number is signal.SIGINT and self._state is not State.STOPPED:
             _log.warning("stop_forced", signal=number.name)
             os._exit(EXIT_FORCED)
+
+    def _on_reload_signal(self) -> None:
+        """During start-up, the file may have been read already: it is read again when the broker runs."""
+        _log.info("reload_requested", state=self._state.value)
+        if self._state is State.RUNNING and self._server is not None:
+            self._server.reload()
+        else:
+            self._reload_due = True
 
     def _on_event(self, event: Event) -> None:
         before = self._state
@@ -174,6 +192,8 @@ class Daemon:
             self._watchdog.start()
         self._spawn("await-shutdown", server.await_shutdown, Event.DIED)
         self._on_ready(server)
+        if self._reload_due:
+            server.reload()
         # What start-up created stays alive, so the collector need not check it again. Nor does it collect
         # before the freeze: all of it is alive, and for 10,000 partitions a collection takes over a tenth of
         # a second, when the first clients connect.

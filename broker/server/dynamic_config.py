@@ -16,10 +16,12 @@ import structlog
 
 from broker.config.broker_config import BrokerConfig, check_dynamic
 from broker.config.client_floors import below_floors
+from broker.config.live_keys import differing_values, reloaded
 from broker.config.log_config import LogConfig
 from broker.config.problems import ConfigError, Problem
 from broker.config.topic_config import check_topic_configs
 from broker.config.types import Value
+from broker.server.config_file import ConfigFile
 from broker.server.config_secrets import decoded, is_secret
 from broker.zookeeper import quota_nodes
 from broker.zookeeper.change_follower import ChangeFollower
@@ -42,7 +44,7 @@ class DynamicConfigManager:
     none. All are called on that thread (during :meth:`startup` on the caller's). ``local_topics`` returns the
     topics with logs here, whose settings depend on the broker's defaults; without it, all are reported.
     ``on_broker_read`` is called whenever somebody set a config of the broker, even to the value that it had:
-    then a file may have changed.
+    then a file may have changed. ``file`` is the properties file that :meth:`reload` reads.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class DynamicConfigManager:
         on_entity_config: Callable[[str, Mapping[str, str]], None] = lambda _path, _config: None,
         local_topics: Callable[[], Iterable[str]] | None = None,
         on_broker_read: Callable[[BrokerConfig], None] = lambda _config: None,
+        file: ConfigFile | None = None,
     ) -> None:
         self.config = config
         self._broker_id = broker_id
@@ -74,6 +77,8 @@ class DynamicConfigManager:
         )
         self._unread: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._watch: Watch | None = None
+        self._file = file
+        self._reloads: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def add_listener(self, listener: Callable[[BrokerConfig], None]) -> None:
         """Registers a listener that is called with each new broker config, on the manager's thread."""
@@ -137,6 +142,11 @@ class DynamicConfigManager:
         """The known configs of ``clients/…``, ``users/…`` or ``ips/…``."""
         return dict(self._entities.get(entity_path, {}))
 
+    def reload(self) -> None:
+        """Has the properties file read again soon: its live keys are applied. From any thread."""
+        self._reloads.put(True)
+        self._follower.wake()
+
     # --- the thread
 
     def _on_session_event(self, event: SessionEvent) -> None:
@@ -144,6 +154,13 @@ class DynamicConfigManager:
             self._follower.wake()
 
     def _follow(self) -> None:
+        while not self._reloads.empty():
+            self._reloads.get()
+            try:
+                self._reload()
+            except StoreError:
+                self._reloads.put(True)
+                raise
         while not self._unread.empty():
             topic = self._unread.get()
             try:
@@ -231,12 +248,38 @@ class DynamicConfigManager:
             if _layers(before) != _layers(changed):
                 self.config = changed  # only the source of a value changed, which DescribeConfigs shows
             return
+        self._apply(changed, own=_told(own), cluster=_told(defaults))
+
+    def _reload(self) -> None:
+        file = self._file
+        if file is None:
+            return
+        try:
+            changed = reloaded(self.config, file.read())
+        except ConfigError as error:
+            file.refuse(str(error))
+            _log.error("config_file_refused", file=file.path, reason=str(error), action="goes on as before")
+            return
+        keys = differing_values(self.config.static_values, changed.static_values)
+        # Dynamic configs of these keys stay in force.
+        if self.config.set_values != changed.set_values:
+            self._apply(changed, file=",".join(keys))
+        else:
+            self.config = changed
+        waiting = file.take()
+        _log.info(
+            "config_file_reloaded", file=file.path, changed=",".join(keys), needs_restart=",".join(waiting)
+        )
+
+    def _apply(self, changed: BrokerConfig, **told: str) -> None:
+        """Puts a config in force. Raises StoreError before anything has changed."""
         # Everything that may fail comes first: a notification that is processed again must not find half of
         # it applied.
+        before = self.config
         follows = before.log_config() != changed.log_config()
         topics = self._store.topics_configs(list(self._local_topics())) if follows else self._topics
         self.config = changed
-        _log.info("broker_config_changed", own=_told(own), cluster=_told(defaults))
+        _log.info("broker_config_changed", **told)
         self._tell_listeners(changed)
         if follows:
             self._topics = topics

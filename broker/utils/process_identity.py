@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+_TERMINAL = 4  # index in /proc/<pid>/stat after the command; tty_nr, field 7 in proc(5)
 _STARTED_TICKS = 19  # index in /proc/<pid>/stat after the command; field 22 in proc(5)
 _DEAD_STATES = frozenset({"Z", "X"})
 
@@ -47,9 +48,20 @@ class ProcessIdentity(NamedTuple):
         return started_ticks == self.started_ticks and state not in _DEAD_STATES
 
 
-def _state_and_start(pid: int) -> tuple[str, int]:
+def has_terminal() -> bool:
+    """Whether this process belongs to a terminal, which sends SIGHUP when it is closed. Raises OSError
+    without /proc.
+    """
+    return _fields(os.getpid())[_TERMINAL] != "0"
+
+
+def _fields(pid: int) -> list[str]:
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    fields = stat.rpartition(")")[2].split()
+    return stat.rpartition(")")[2].split()
+
+
+def _state_and_start(pid: int) -> tuple[str, int]:
+    fields = _fields(pid)
     return fields[0], int(fields[_STARTED_TICKS])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,8 +19,11 @@ sys.path.append(str(Path(__file__).parent))
 
 from addresses import host_port
 from broker_security import PROTOCOLS, secure_properties
+from live_keys import is_live
 
 CLIENTS = "PLAINTEXT"
+# Every key of the broker whose value is a password or a private key has one of these words in its name.
+_SECRET = re.compile(r"password|secret|digest|jaas|keystore\.key|master\.key|certificate")
 
 
 def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -27,11 +31,17 @@ def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     * `port_step`.
 
     Each has its unit, files, ports, `properties` and `fingerprint`. `properties` are by Kafka's keys; the
-    user's, in `settings["properties"]`, take precedence. The `fingerprint` changes with everything that
-    requires a restart of the process. It has the `listeners` whose port in `ports` is not 0, and uses the
+    user's, in `settings["properties"]`, take precedence; `has_secrets` says whether a password may be among
+    them. The `fingerprint` changes with everything that requires a restart of the process, which are not the
+    keys that a running broker takes up. It has the `listeners` whose port in `ports` is not 0, and uses the
     listener `between` for other brokers.
     """
     return [_instance(settings, k) for k in range(int(settings["count"]))]
+
+
+def broker_without_properties(brokers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns brokers for a module that does not need their properties, which may have passwords."""
+    return [{key: value for key, value in broker.items() if key != "properties"} for broker in brokers]
 
 
 def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
@@ -59,9 +69,15 @@ def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
     properties = {key: text(value) for key, value in {**own, **settings["properties"]}.items()}
     # A broker refuses a certificate for other names until it is restarted.
     names = settings["certificate_names"] if "ssl.keystore.location" in properties else ()
-    started_with = json.dumps([settings["release"], settings["unit"], properties, *names], sort_keys=True)
+    fixed = {key: value for key, value in properties.items() if not is_live(key)}
+    started_with = json.dumps([settings["release"], settings["unit"], fixed, *names], sort_keys=True)
     digest = hashlib.sha256(started_with.encode()).hexdigest()[:16]
-    return {**instance, "properties": dict(sorted(properties.items())), "fingerprint": digest}
+    return {
+        **instance,
+        "properties": dict(sorted(properties.items())),
+        "has_secrets": any(_SECRET.search(key) for key in properties),
+        "fingerprint": digest,
+    }
 
 
 def _listeners(settings: Mapping[str, Any], step: int) -> dict[str, str]:
@@ -161,6 +177,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "broker_instances": broker_instances,
+            "broker_without_properties": broker_without_properties,
             "broker_urls": broker_urls,
             "address_or_nothing": address_or_nothing,
             "broker_ids": broker_ids,

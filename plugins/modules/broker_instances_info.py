@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
-import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.broker_status import is_written, loaded_sha256, read_status, sha256_of
 from ansible.module_utils.listening import who_is_in_the_way
 from ansible.module_utils.unit_state import state_of
 
@@ -20,7 +19,7 @@ module: broker_instances_info
 short_description: State of the brokers of a host
 options:
   brokers:
-    description: The wanted brokers, each with id, unit, url and fingerprint.
+    description: The wanted brokers, each with id, unit, url, fingerprint, config and properties.
     type: list
     elements: dict
     required: true
@@ -64,6 +63,10 @@ outdated:
   description: Units that run with another release or configuration, broken ones first, the controller's last.
   type: list
   returned: always
+reloading:
+  description: Units that run as wanted but for settings that a running broker takes up; a reload is enough.
+  type: list
+  returned: always
 running:
   description: All units that run, the controller's last.
   type: list
@@ -99,19 +102,23 @@ UNITS = "landline-broker@"
 PLACES = ("broken", "others", "controller")
 
 
-def place_in_roll(url: str, timeout_s: float) -> str:
+def place_in_roll(status: Mapping[str, Any] | None) -> str:
     """Returns C(broken) for a broker that does not answer or does not serve yet, C(controller),
     or C(others).
     """
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"{url}/status", timeout=timeout_s) as answer:
-            status = json.load(answer)
-    except (OSError, ValueError):
-        return "broken"
-    if status.get("state") not in {"RunningAsBroker", "RunningAsController"}:
+    if status is None or status.get("state") not in {"RunningAsBroker", "RunningAsController"}:
         return "broken"
     return "controller" if status.get("is_controller") else "others"
+
+
+def must_reload(broker: Mapping[str, Any], status: Mapping[str, Any] | None) -> bool:
+    """Returns whether a broker that needs no restart goes by other settings than it should: its file is to
+    change, or has changed and was not taken up because an earlier run ended before.
+    """
+    if not is_written(broker["config"], broker["properties"]):
+        return True
+    loaded = loaded_sha256(status)
+    return loaded is not None and loaded != sha256_of(broker["config"])
 
 
 def place_of_host(places: Iterable[str]) -> str:
@@ -160,13 +167,19 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     brokers, config_dir = params["brokers"], Path(params["config_dir"])
     states = {broker["unit"]: state_of(broker["unit"], broker["fingerprint"]) for broker in brokers}
     running = [broker for broker in brokers if states[broker["unit"]] != "stopped"]
-    places = {broker["unit"]: place_in_roll(broker["url"], params["timeout"]) for broker in running}
+    told = {broker["unit"]: read_status(broker["url"], params["timeout"]) for broker in running}
+    places = {unit: place_in_roll(status) for unit, status in told.items()}
     in_order = sorted(places, key=lambda unit: PLACES.index(places[unit]))
     to_start = [unit for unit, state in states.items() if state != "current"]
     files = (path.name for path in config_dir.glob("broker-*.properties"))
     return {
         "stopped": [unit for unit, state in states.items() if state == "stopped"],
         "outdated": [unit for unit in in_order if states[unit] == "changed"],
+        "reloading": [
+            broker["unit"]
+            for broker in running
+            if states[broker["unit"]] == "current" and must_reload(broker, told[broker["unit"]])
+        ],
         "running": in_order,
         "place": place_of_host(places.values()),
         "unknown": unknown_brokers(files, (int(broker["id"]) for broker in brokers)),

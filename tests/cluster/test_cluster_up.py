@@ -11,7 +11,7 @@ import shlex
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from lab import Lab
 from rig.topics import delete_topics
@@ -89,8 +89,40 @@ def test_a_dry_run_shows_a_change_where_it_is_and_restarts_nothing(lab, cluster)
     assert {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()} == before
 
 
+def topics(lab, *listed, **variables):
+    """Brings about topics by a list, alone."""
+    lists = json.dumps({"landline_topics": listed, **variables})
+    return make("topics", f"LAB={lab.name}", f"ANSIBLE_ARGS=-e {shlex.quote(lists)}").stdout
+
+
+def test_settings_and_topics_change_without_a_restart(lab, cluster):
+    """The properties stay until the next test, which changes one that needs a restart: then both go by the roll."""
+    before = {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()}
+    listed = {"name": f"listed-{os.getpid()}", "partitions": 2, "replication_factor": 3}
+    lists = {"broker_properties": {"log.retention.hours": 24}, "landline_topics": [listed]}
+    done = make(
+        "deploy", f"LAB={lab.name}", f"ANSIBLE_ARGS=--tags broker -e {shlex.quote(json.dumps(lists))}"
+    )
+    assert changed(done.stdout) == {"h1": 3, "h2": 2, "h3": 2}  # the file and the reload; the topic
+    assert f"topic {listed['name']}: created with 2 partitions" in done.stdout
+    assert {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()} == before
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for broker in cluster.broker_ids():
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+        (described,) = admin.describe_configs([resource]).values()
+        assert described.result(60)["log.retention.hours"].value == "24"
+
+    assert changed(topics(lab, listed))["h1"] == 0
+    gone = {**listed, "state": "absent"}
+    assert f"landline_topics_delete={listed['name']}" in topics(lab, gone)
+    done = topics(lab, gone, landline_topics_delete=listed["name"])
+    assert f"topic {listed['name']}: deleted" in done
+    assert listed["name"] not in admin.list_topics(timeout=60).topics
+
+
 def test_a_changed_setting_rolls_one_broker_at_a_time_the_controller_last(lab, cluster, replicated_topic):
-    make("deploy", f"LAB={lab.name}", settings({"num.partitions": 2}))
+    done = make("deploy", f"LAB={lab.name}", settings({"num.partitions": 2}))
+    assert "without a restart" not in done.stdout
     rolled = sorted((*times(lab, broker), broker) for broker in cluster.broker_ids())
     # Whoever it was when the first one stopped: a deploy takes minutes, and a session may end meanwhile.
     elected = [(at, broker) for broker in cluster.broker_ids() for at in elections(lab, broker)]

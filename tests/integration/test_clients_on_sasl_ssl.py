@@ -6,12 +6,15 @@ Two brokers, so that credentials and ACLs are known to the one that did not stor
 from __future__ import annotations
 
 import gc
+import json
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 
 import pytest
 
 from rig.kafka_dist import KAFKA_VERSION, KRAFT_VERSION
+from rig.landline_broker import COMMAND, REPOSITORY, LandlineBroker
 from tests.support.kafka_jvm import kafka_jvm
 from tests.support.secure_cluster import WRONG, SecureCluster, create_topics
 from tests.support.secured_clients import (
@@ -119,3 +122,19 @@ def test_a_token_that_is_not_signed_by_the_key_is_refused(
     login = Login("alice", "OAUTHBEARER", token=cluster.forged_token("alice"))
     with pytest.raises(client.refusals.error, match=client.refusals.login):
         client.write(login, "private", b"hello")
+
+
+def test_topics_come_by_a_list_with_the_brokers_own_login(cluster: SecureCluster) -> None:
+    if not isinstance(cluster.brokers.brokers[1], LandlineBroker):
+        pytest.skip("the command reads Landline's properties")
+    listed = json.dumps({"topics": [{"name": "listed", "partitions": 2, "replication_factor": 2}]})
+    argv = [*COMMAND, "topics", str(cluster.root / "data-1.properties"), "--json"]
+
+    def changes() -> list[str]:
+        done = subprocess.run(
+            argv, cwd=REPOSITORY, input=listed, stdout=subprocess.PIPE, text=True, check=True
+        )
+        return list(json.loads(done.stdout)["changes"])
+
+    assert changes() == ["topic listed: created with 2 partitions, replication factor 2"]
+    assert changes() == []

@@ -106,6 +106,13 @@ INSTEAD: Final = {
     "/opt/landline/current/venv/bin/landline await-return /etc/landline/broker-3.properties": Instead(
         ELSEWHERE, f"{LAB} /opt/landline/current/venv/bin/landline await-return --help", is_help=True
     ),
+    "/opt/landline/current/venv/bin/landline check-config NEW.properties"
+    " --since /etc/landline/broker-1.properties": Instead(
+        ELSEWHERE,
+        f"{LAB} /opt/landline/current/venv/bin/landline check-config /etc/landline/broker-1.properties"
+        " --since /etc/landline/broker-1.properties",
+    ),
+    "systemctl reload landline-broker@1": Instead(ELSEWHERE, f"{LAB} systemctl reload landline-broker@1"),
     "journalctl -u 'landline-broker@*' -f": Instead(ELSEWHERE, f"{LAB} journalctl -u 'landline-broker@*' -n 1"),
     "journalctl -u landline-broker@1 --grep isr_shrunk": Instead(
         ELSEWHERE, f"{LAB} journalctl -u landline-broker@1 --grep broker_started"

@@ -65,6 +65,7 @@ NOT_RUNNING: Final[Mapping[str, Any]] = {
     "offline_log_dirs": {},
     "refusing_log_dirs": {},
     "leading": [],
+    "config_file": None,
 }
 
 

@@ -4,6 +4,7 @@ import pytest
 import yaml
 from jinja2.sandbox import SandboxedEnvironment
 
+from broker.config.keys import BROKER_KEYS
 from tests.support.deploy_code import ROOT, load
 
 filters = load("plugins/filter/landline.py")
@@ -109,6 +110,27 @@ def test_the_fingerprint_stays_when_nothing_changed():
 )
 def test_the_fingerprint_follows_whatever_needs_a_restart(changed):
     assert not set(fingerprints()) & set(fingerprints(**changed))
+
+
+@pytest.mark.parametrize(
+    ("properties", "restarts"),
+    [
+        ({"log.retention.hours": 24}, False),
+        ({"log.retention.hours": 24, "listener.name.plaintext.max.connections": 7}, False),
+        ({"log.retention.hours": 24, "num.partitions": 2}, True),
+    ],
+)
+def test_only_settings_that_a_running_broker_does_not_take_up_restart_it(properties, restarts):
+    changed = fingerprints(properties={"broker.rack": "h1", **properties})
+    assert (changed != fingerprints()) is restarts
+
+
+def test_properties_with_a_password_are_known_and_what_no_module_needs_is_left_out():
+    for key in (key.name for key in BROKER_KEYS.values() if key.sensitive):
+        assert filters.broker_instances({**SETTINGS, "properties": {key: "x"}})[0]["has_secrets"], key
+    brokers = filters.broker_instances({**SETTINGS, **SECURE})
+    assert not any(broker["has_secrets"] for broker in brokers)
+    assert "properties" not in filters.broker_without_properties(brokers)[0]
 
 
 def test_a_certificate_for_other_names_restarts_brokers_that_use_one():

@@ -16,6 +16,8 @@ zookeeper_words = load("plugins/module_utils/zookeeper_words.py")
 unit_state = load("plugins/module_utils/unit_state.py")
 health = load("plugins/modules/broker_health.py")
 instances = load("plugins/modules/broker_instances_info.py")
+broker_status = load("plugins/module_utils/broker_status.py")
+reload = load("plugins/modules/broker_reload.py")
 attended = load("plugins/modules/attended_command.py")
 zookeeper_health = load("plugins/modules/zookeeper_health.py")
 
@@ -127,12 +129,42 @@ def test_the_answer_must_come_from_the_broker_that_the_inventory_has_there():
 
 def test_the_controller_is_known_by_its_own_word_and_who_serves_nobody_is_broken():
     with broker(status(is_controller=True)) as url:
-        assert instances.place_in_roll(url, 2) == "controller"
-    assert instances.place_in_roll(url, 2) == "broken"
-    with broker(status()) as url:
-        assert instances.place_in_roll(url, 2) == "others"
-    with broker(status(state="Starting")) as url:
-        assert instances.place_in_roll(url, 2) == "broken"
+        assert instances.place_in_roll(broker_status.read_status(url, 2)) == "controller"
+    assert broker_status.read_status(url, 2) is None
+    assert instances.place_in_roll(None) == "broken"
+    assert instances.place_in_roll(status()) == "others"
+    assert instances.place_in_roll(status(state="Starting")) == "broken"
+
+
+def test_a_broker_reloads_a_file_that_is_to_change_or_that_it_has_not_taken_up(tmp_path):
+    path, properties = tmp_path / "broker-1.properties", {"a": "1", "b": "2"}
+    wanted = {"config": str(path), "properties": properties}
+    path.write_text("# by hand\n# or not\na=1\nb=2\n")
+    loaded = {"config_file": {"sha256": broker_status.sha256_of(str(path))}}
+    assert not instances.must_reload(wanted, loaded)
+    assert instances.must_reload({**wanted, "properties": {**properties, "b": "3"}}, loaded)
+    assert instances.must_reload(wanted, {"config_file": {"sha256": "of the one before"}})
+    for silent in (None, {}, {"config_file": None}):  # it does not say what it goes by
+        assert not instances.must_reload(wanted, silent)
+    path.unlink()
+    assert instances.must_reload(wanted, loaded)
+
+
+@pytest.mark.parametrize(
+    ("file", "done", "words"),
+    [
+        ({"sha256": "new", "refused": None, "needs_restart": []}, True, None),
+        ({"sha256": "old", "refused": None, "needs_restart": []}, False, "does not say"),
+        ({"sha256": "old", "refused": {"sha256": "new", "reason": "x: bad"}}, True, "as before: x: bad"),
+        ({"sha256": "new", "refused": {"sha256": "older", "reason": "x"}}, True, None),
+        ({"sha256": "new", "needs_restart": ["broker.rack"]}, True, "restart for broker.rack"),
+        (None, False, "does not say"),
+    ],
+)
+def test_a_reload_is_over_when_the_broker_says_so(file, done, words):
+    is_done, wrong = reload.outcome({"config_file": file}, "new")
+    assert is_done is done
+    assert words is None if wrong is None else words in wrong
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,20 @@ def test_a_good_file_is_called_good_with_its_warnings(tmp_path, capsys):
     ]
 
 
+def test_a_changed_file_is_said_to_need_a_restart_or_not(tmp_path, capsys):
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("zookeeper.connect=zk\nlog.dirs=/d\nnum.partitions=2\n")
+    new.write_text("zookeeper.connect=zk\nlog.dirs=/d\nlog.retention.hours=24\n")
+    assert main(["check-config", str(new), "--since", str(old)]) == EXIT_OK
+    assert capsys.readouterr().out.splitlines() == [
+        f"{new}: good, 3 configs are set",
+        "log.retention.hours: changed by a reload",
+        "num.partitions: needs a restart",
+    ]
+    assert main(["check-config", str(new), "--since", str(new)]) == EXIT_OK
+    assert capsys.readouterr().out.endswith(f"no config differs from {new}\n")
+
+
 @pytest.mark.parametrize("command", ["check-config", "start"])
 def test_a_bad_file_is_refused_with_all_its_problems(command, tmp_path, capsys):
     file = tmp_path / "server.properties"
@@ -147,10 +161,16 @@ class Server:
         self.stopped.wait()
     def is_alive(self):
         return True
+    def reload(self):
+        print("reloaded", flush=True)
 
 mode = {mode!r}
+if mode == "terminal":
+    import fcntl, os, termios
+    ours, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 sys.exit(Daemon(Server, StartupErrors(Cancelled, Failed), Notifier.from_environment(),
-                lambda server: print("ready", flush=True)).run())
+                lambda server: print("ready", flush=True), reloads=mode != "fileless").run())
 """
 
 
@@ -165,6 +185,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # without a terminal, as by systemd
         )
 
     def line(self):
@@ -230,6 +251,27 @@ def test_a_stop_that_comes_as_startup_ends_is_heeded(tmp_path):
     with daemon(tmp_path, "late") as running:
         running.lines_until("starting")
         running.process.send_signal(signal.SIGTERM)
+        code, out, _ = running.end()
+    assert (code, out) == (0, "stopping\nstopped\n")
+
+
+def test_a_hang_up_reloads_the_file_and_stops_nothing(tmp_path):
+    with daemon(tmp_path, "good") as running:
+        running.lines_until("starting")
+        running.process.send_signal(signal.SIGHUP)  # also during the start
+        running.lines_until("reloaded")
+        running.process.send_signal(signal.SIGHUP)
+        running.lines_until("reloaded")
+        running.process.send_signal(signal.SIGTERM)
+        code, out, _ = running.end()
+    assert (code, out) == (0, "stopping\nstopped\n")
+
+
+@pytest.mark.parametrize("mode", ["fileless", "terminal"])
+def test_a_hang_up_stops_a_broker_that_has_no_file_or_whose_terminal_was_closed(tmp_path, mode):
+    with daemon(tmp_path, mode) as running:
+        running.lines_until("ready")
+        running.process.send_signal(signal.SIGHUP)
         code, out, _ = running.end()
     assert (code, out) == (0, "stopping\nstopped\n")
 

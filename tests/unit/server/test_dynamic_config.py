@@ -1,11 +1,13 @@
 """DynamicConfigManager over the embedded store: changes reach those that use them, once, and bad ones nobody."""
 
+import hashlib
 import threading
 
 import pytest
 from structlog.testing import capture_logs
 
 from broker.config.broker_config import BrokerConfig
+from broker.server.config_file import ConfigFile
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
 from rig.wait import wait_until
@@ -31,8 +33,11 @@ def heard():
     return Recorder()
 
 
-def make_manager(store, heard):
-    config = BrokerConfig.from_properties({"zookeeper.connect": "zk", "broker.id": "1", "log.dirs": "/d"})
+PROPERTIES = {"zookeeper.connect": "zk", "broker.id": "1", "log.dirs": "/d"}
+
+
+def make_manager(store, heard, file=None):
+    config = BrokerConfig.from_properties(PROPERTIES)
     return DynamicConfigManager(
         config,
         1,
@@ -40,6 +45,7 @@ def make_manager(store, heard):
         on_topic_config=heard.on_topic,
         on_broker_config=heard.brokers.append,
         local_topics=lambda: ["t1", "t2"],
+        file=file,
     )
 
 
@@ -191,5 +197,97 @@ def test_configs_of_a_new_log_that_could_not_be_read_reach_it_later(store, heard
         session._faults = Faults(1, length=3)
         assert not manager.topic_log_config("t2").compact
         wait_until(lambda: any(name == "t2" and config.compact for name, config in heard.topics))
+    finally:
+        manager.shutdown()
+
+
+# --- the properties file
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "server.properties"
+    write(path)
+    return path
+
+
+def write(path, **more):
+    texts = PROPERTIES | {key.replace("_", "."): value for key, value in more.items()}
+    path.write_text("".join(f"{key}={value}\n" for key, value in texts.items()))
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def file(path):
+    return ConfigFile(str(path))
+
+
+@pytest.fixture
+def reloading(store, heard, file):
+    made = make_manager(store, heard, file)
+    made.startup()
+    yield made
+    made.shutdown()
+
+
+def test_a_reload_changes_the_defaults_of_topics_and_is_seen(store, path, file, reloading, heard):
+    assert file.status()["sha256"] == sha256(path)
+    write(path, log_retention_hours="1", num_partitions="9")
+    assert file.status()["sha256"] != sha256(path)
+    reloading.reload()
+    wait_until(lambda: heard.retentions("t1") == [3_600_000])
+    wait_until(lambda: file.status()["sha256"] == sha256(path))
+    assert file.status()["needs_restart"] == ["num.partitions"]
+    assert heard.brokers == [reloading.config]
+    assert reloading.config.int("num.partitions") == 1
+    write(path)
+    reloading.reload()
+    wait_until(lambda: heard.retentions("t1") == [3_600_000, 604_800_000])
+    wait_until(lambda: file.status()["needs_restart"] == [])
+
+
+def test_dynamic_configs_stay_above_a_reloaded_file(store, path, file, reloading):
+    alter(store, "brokers", "1", {"log.retention.ms": "4"})
+    wait_until(lambda: reloading.config.log_retention_ms == 4)
+    write(path, log_retention_hours="1")
+    reloading.reload()
+    wait_until(lambda: file.status()["sha256"] == sha256(path))
+    assert reloading.config.log_retention_ms == 4
+    alter(store, "brokers", "1", {})
+    wait_until(lambda: reloading.config.log_retention_ms == 3_600_000)
+
+
+def test_a_file_that_cannot_be_used_changes_nothing_and_says_why(path, file, reloading, heard):
+    in_force = sha256(path)
+    write(path, log_retention_hours="soon", log_retention_bytes="5")
+    reloading.reload()
+    wait_until(lambda: file.status()["refused"])
+    refused = file.status()
+    assert refused["sha256"] == in_force
+    assert refused["refused"]["sha256"] == sha256(path)
+    assert "log.retention.hours" in refused["refused"]["reason"]
+    assert heard.brokers == []
+    write(path, log_retention_bytes="5")
+    reloading.reload()
+    wait_until(lambda: file.status()["sha256"] == sha256(path))
+    assert file.status()["refused"] is None
+    assert reloading.config.int("log.retention.bytes") == 5
+
+
+def test_a_reload_that_the_store_did_not_let_through_is_made_later(store, path, file, heard, monkeypatch):
+    monkeypatch.setattr("broker.zookeeper.change_follower.RETRY_S", 0.01)
+    session = FaultySession(store.store, {}, Faults())
+    manager = make_manager(ClusterStore(session), heard, file)
+    manager.startup()
+    try:
+        wait_until(lambda: not manager._follower.is_awake)
+        write(path, log_retention_hours="1")
+        session._faults = Faults(1, length=3)
+        manager.reload()
+        wait_until(lambda: heard.retentions("t1") == [3_600_000])
+        assert len(heard.brokers) == 1
     finally:
         manager.shutdown()

@@ -1,0 +1,44 @@
+"""Reads a running broker's /status, and which content of its properties file it goes by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import urllib.request
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def read_status(url: str, timeout_s: float) -> dict[str, Any] | None:
+    """Returns the broker's state; None when it does not answer."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/status", timeout=timeout_s) as answer:
+            found = json.load(answer)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def sha256_of(path: str) -> str | None:
+    """Returns the digest of a file; None when it cannot be read."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def loaded_sha256(status: Mapping[str, Any] | None) -> str | None:
+    """Returns the digest of the properties file that the broker goes by; None when it does not say."""
+    return ((status or {}).get("config_file") or {}).get("sha256")
+
+
+def is_written(path: str, properties: Mapping[str, str]) -> bool:
+    """Returns whether a properties file says this, as the role's template writes it. Comments do not count."""
+    try:
+        lines: Iterable[str] = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return False
+    told = [line for line in lines if line and not line.startswith("#")]
+    return told == [f"{key}={value}" for key, value in properties.items()]

@@ -1,0 +1,88 @@
+#!/usr/bin/python
+"""Has running brokers take up their changed properties files, and waits until they go by them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.broker_status import loaded_sha256, read_status, sha256_of
+
+DOCUMENTATION = """
+module: broker_reload
+short_description: Reload brokers' properties files
+options:
+  brokers:
+    description: The brokers, each with unit, url and config.
+    type: list
+    elements: dict
+    required: true
+  timeout_s:
+    description: Seconds until a broker must go by its file. It may have to wait for ZooKeeper.
+    type: float
+    default: 60
+"""
+EXAMPLES = """
+- name: Take up changed settings
+  broker_reload:
+    brokers: "{{ broker_all }}"
+"""
+RETURN = """
+units:
+  description: What was reloaded.
+  type: list
+  returned: success
+"""
+
+PAUSE_S = 0.2
+
+
+def outcome(status: Mapping[str, Any] | None, wanted: str) -> tuple[bool, str | None]:
+    """Returns whether the broker has done with the file of this digest, and what is wrong then."""
+    file = (status or {}).get("config_file") or {}
+    refused = file.get("refused") or {}
+    if refused.get("sha256") == wanted:
+        return True, f"it refuses the file and goes on as before: {refused.get('reason')}"
+    if loaded_sha256(status) != wanted:
+        return False, "it does not say that it goes by its file"
+    waiting = file.get("needs_restart") or []
+    return True, f"it needs a restart for {', '.join(waiting)}" if waiting else None
+
+
+def reload(broker: Mapping[str, Any], timeout_s: float) -> str | None:
+    """Reloads a broker; returns what is wrong."""
+    wanted, deadline = sha256_of(broker["config"]), time.monotonic() + timeout_s
+    if wanted is None:
+        return f"{broker['config']} cannot be read"
+    subprocess.run(["systemctl", "reload", broker["unit"]], check=True, capture_output=True, text=True)
+    while True:
+        done, wrong = outcome(read_status(broker["url"], PAUSE_S * 10), wanted)
+        if done or time.monotonic() >= deadline:
+            return wrong
+        time.sleep(PAUSE_S)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        {
+            "brokers": {"type": "list", "elements": "dict", "required": True},
+            "timeout_s": {"type": "float", "default": 60.0},
+        },
+        supports_check_mode=True,
+    )
+    brokers = module.params["brokers"]
+    for broker in [] if module.check_mode else brokers:
+        try:
+            wrong = reload(broker, module.params["timeout_s"])
+        except subprocess.CalledProcessError as error:
+            wrong = f"systemctl reload: {error.stderr.strip()}"
+        if wrong is not None:
+            module.fail_json(msg=f"{broker['unit']}: {wrong}")
+    module.exit_json(changed=bool(brokers), units=[broker["unit"] for broker in brokers])
+
+
+if __name__ == "__main__":
+    main()
