@@ -40,7 +40,9 @@ from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
+from broker.server.consumer_lag import start_consumer_lag
 from broker.server.dynamic_config import DynamicConfigManager
+from broker.server.end_offsets import EndOffsets
 from broker.server.handlers import start_handlers
 from broker.server.http.http_endpoint import start_http
 from broker.server.http.status import NOT_RUNNING, running_status
@@ -297,6 +299,15 @@ class BrokerServer:
             self.metadata_cache,
             steps,
             timer=self.timer,
+            clock=self._clock,
+            metrics=self.metrics,
+        )
+        make_channel = assembly.make_lag_channel_maker(self.config, self._security.tls.between_brokers)
+        self.consumer_lag = start_consumer_lag(
+            self.config,
+            self.group_coordinator,
+            EndOffsets(self.replica_manager, self.metadata_cache, make_channel),
+            steps,
             clock=self._clock,
             metrics=self.metrics,
         )

@@ -91,6 +91,9 @@ KEYS: Final = (
     Key("landline.group.pending.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
         doc="Members of a group that got a member id but have not rejoined with it yet (KIP-394). The next "
             "one is refused with GROUP_MAX_SIZE_REACHED."),
+    Key("landline.consumer.lag.max.partitions", INT, 5_000, LOW, valid=at_least(0), use=USED,
+        doc="Groups and committed offsets of which /metrics and the status page show the lag, together. Groups with "
+            "members come first. landline_consumergroup_lag_left_out counts the others. 0 turns the lag off."),
     Key("landline.answer.max.bytes", INT, 64 << 20, LOW, valid=at_least(1), use=USED,
         doc="The largest answer to DescribeGroups, OffsetFetch, DescribeConfigs, ListGroups, or a leader's "
             "JoinGroup, where a small request can cause a large answer. Building it takes twice the "

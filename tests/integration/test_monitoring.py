@@ -1,0 +1,68 @@
+"""What a cluster tells those who watch it: the lag of groups whose partitions are led elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from rig.brokers import Cluster
+from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
+from tests.support.peers import Peer, PeerKind
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+TOPIC, PARTITIONS, RECORDS = "orders", 4, 200
+GROUPS = ("readers", "auditors", "billing")
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two brokers, a topic whose partitions they share, and three groups that have read half of it."""
+    with Peer(PeerKind.LANDLINE, zookeeper, tmp_path_factory.mktemp("watched")).cluster((1, 2)) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        for number in range(RECORDS):
+            producer.produce(TOPIC, b"x", partition=number % PARTITIONS)
+        assert producer.flush(60) == 0
+        half = RECORDS // PARTITIONS // 2
+        for group in GROUPS:
+            consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": group})
+            offsets = [TopicPartition(TOPIC, number, half) for number in range(PARTITIONS)]
+            consumer.commit(offsets=offsets, asynchronous=False)
+            consumer.close()
+        yield running
+
+
+def metrics(broker) -> str:  # type: ignore[no-untyped-def]
+    with urlopen(f"{broker.http_url}/metrics") as response:
+        return response.read().decode()  # type: ignore[no-any-return]
+
+
+def lags(page: str) -> dict[tuple[str, int], float]:
+    found = re.findall(
+        r'^kafka_consumergroup_lag\{consumergroup="(\w+)",partition="(\d+)",topic="orders"\} (\S+)$',
+        page,
+        re.MULTILINE,
+    )
+    return {(group, int(partition)): float(lag) for group, partition, lag in found}
+
+
+def test_each_group_is_reported_by_one_broker_with_the_partitions_of_all_leaders(cluster: Cluster) -> None:
+    half = RECORDS // PARTITIONS // 2
+    expected = {(group, number): half for group in GROUPS for number in range(PARTITIONS)}
+
+    def every_lag() -> dict[tuple[str, int], float]:
+        return {key: lag for broker in cluster.brokers.values() for key, lag in lags(metrics(broker)).items()}
+
+    wait_until(lambda: every_lag() == expected, 60, what="every lag is known")
+    pages = [metrics(broker) for broker in cluster.brokers.values()]
+    assert sum(len(lags(page)) for page in pages) == len(expected), "no group has two reporters"
+    assert all('topic="orders"' in page for page in pages), "both brokers lead some"
+    for page in pages:
+        assert "\nlandline_consumergroup_lag_unknown 0.0\n" in page
