@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -67,6 +67,9 @@ from broker.utils.timer import Timer
 from broker.zookeeper import metrics as zookeeper_metrics
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Cancelled, Store, StoreError
+
+if TYPE_CHECKING:
+    from broker.server.http.overview import Overview
 
 __all__ = ["BrokerServer", "StartupCancelled", "StartupError"]
 _log = structlog.get_logger(__name__)
@@ -208,6 +211,7 @@ class BrokerServer:
             self.metrics,
             steps,
             status=self.status,
+            overview=self.overview,
             unready_reasons=self.unready_reasons,
             is_alive=self.is_alive,
             wrap=self._security.tls.http,
@@ -499,6 +503,23 @@ class BrokerServer:
             logs=self.log_manager,
         )
         return {**basic, **running, "loading": None}
+
+    def overview(self) -> Overview:
+        """What the status page shows."""
+        from broker.server.http.overview_of import basic_overview, running_overview
+
+        basic = basic_overview(self.broker_id, self.keeper, self._clock, self.cluster_id, self._load_progress)
+        if not self.keeper.is_running or self._steps is None:
+            return basic
+        return running_overview(
+            basic,
+            cache=self.metadata_cache,
+            controller=self.controller,
+            lag=self.consumer_lag,
+            logs=self.log_manager,
+            replicas=self.replica_manager,
+            unready=self.unready_reasons(),
+        )
 
     def _listener_texts(self) -> list[str]:
         return [str(endpoint) for endpoint in self._advertised()]

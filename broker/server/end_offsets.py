@@ -47,9 +47,7 @@ class EndOffsets:
         self._silent: set[int] = set()
 
     def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end offsets that can be had now. A partition without a leader, or whose leader does not answer, has
-        none.
-        """
+        """The end offsets that can be had now: none of a partition without a leader, or whose leader is silent."""
         ends: dict[TopicPartition, int] = {}
         elsewhere: dict[int, list[TopicPartition]] = {}
         for topic_partition in partitions:

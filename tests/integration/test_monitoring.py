@@ -1,9 +1,12 @@
-"""What a cluster tells those who watch it: the lag of groups whose partitions are led elsewhere."""
+"""What a cluster tells those who watch it: the lag of groups whose partitions are led elsewhere, and the page for
+people, in a browser.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -13,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rig.brokers import Cluster
 from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
+from tests.support.browser import dom_of, look_at
 from tests.support.peers import Peer, PeerKind
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -66,3 +70,24 @@ def test_each_group_is_reported_by_one_broker_with_the_partitions_of_all_leaders
     assert all('topic="orders"' in page for page in pages), "both brokers lead some"
     for page in pages:
         assert "\nlandline_consumergroup_lag_unknown 0.0\n" in page
+
+
+def test_a_browser_shows_the_status_page_in_full_at_every_width_and_complains_of_nothing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    first, *_ = cluster.brokers.values()
+    dom, console = dom_of(f"{first.http_url}/", tmp_path)
+    assert console == [], "its policy stops nothing that it needs"
+    assert "Everything is well" in dom
+    page = tmp_path / "page.html"
+    page.write_text(dom, encoding="utf-8")
+    backgrounds = set()
+    for dark in (False, True):
+        looked = look_at(page, (360, 1280), tmp_path, dark)
+        for width, seen in looked.at.items():
+            assert seen["scroll_width"] <= width
+            assert seen["too_wide"] == []
+            assert seen["smallest_text_px"] >= 13
+            assert seen["headings"][0] == f"Broker {first.broker_id}"
+            backgrounds.add((dark, seen["background"]))
+    assert len(backgrounds) == 2, "the dark page is another"
