@@ -5,6 +5,7 @@ people, in a browser.
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -17,6 +18,7 @@ from rig.brokers import Cluster
 from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
 from tests.support.browser import dom_of, look_at
+from tests.support.monitoring import RULE_TESTS, prometheus_programs
 from tests.support.peers import Peer, PeerKind
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -91,3 +93,18 @@ def test_a_browser_shows_the_status_page_in_full_at_every_width_and_complains_of
             assert seen["headings"][0] == f"Broker {first.broker_id}"
             backgrounds.add((dark, seen["background"]))
     assert len(backgrounds) == 2, "the dark page is another"
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    return prometheus_programs()
+
+
+def test_each_alert_fires_when_it_should_and_clears(programs: Path) -> None:
+    done = subprocess.run(
+        [str(programs / "promtool"), "test", "rules", str(RULE_TESTS)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

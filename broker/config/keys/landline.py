@@ -25,8 +25,8 @@ from broker.config.validators import at_least, between, one_of
 KEYS: Final = (
     Key("landline.http.port", INT, 8092, MEDIUM, valid=between(-1, 65535), use=USED,
         doc="Port of the status page, /metrics, /livez, /readyz and /status; 0 takes a free port, -1 turns "
-            "them off. If it is unset and 8092 is in use, a free port is taken and logged. A request's head may take 5 s "
-            "and 16 KiB. At most 16 connections are open, 4 per address; a new one replaces the oldest "
+            "them off. If it is unset and 8092 is in use, a free port is taken and logged. A request's head "
+            "may take 5 s and 16 KiB. At most 16 connections are open, 4 per address; a new one replaces the oldest "
             "idle one."),
     Key("landline.http.host", STRING, "", LOW, use=USED,
         doc="Address that the HTTP port is bound to; empty means every interface."),
@@ -43,7 +43,8 @@ KEYS: Final = (
     Key("landline.http.token.file", STRING, None, MEDIUM, use=USED,
         doc="File of tokens, one on each line. If set, HTTP requests for /, /metrics and /status need one of "
             "them: `Authorization: Bearer TOKEN`, or TOKEN as a browser's password. A token has 16 to 512 "
-            "letters, digits or `-._~+/=`. A changed file is used at once, if it is good. landline await-return sends the first one."),
+            "letters, digits or `-._~+/=`. A changed file is used at once, if it is good. landline await-return "
+            "sends the first one."),
     Key("landline.http.health.token.required", BOOLEAN, False, LOW, use=USED,
         doc="Whether /livez and /readyz need a token too. Load balancers often cannot send one."),
     Key("landline.log.dir.min.free.bytes", LONG, 1 << 30, MEDIUM, valid=at_least(0), use=USED,
