@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from rig.brokers import Cluster
+from rig.brokers import HOST, Cluster
 from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
 from tests.support.browser import dom_of, look_at
-from tests.support.monitoring import RULE_TESTS, prometheus_programs
+from tests.support.monitoring import RULE_TESTS, Prometheus, prometheus_programs, queries
 from tests.support.peers import Peer, PeerKind
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -31,7 +31,8 @@ def cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
     """Two brokers, a topic whose partitions they share, and three groups that have read half of it."""
     with Peer(PeerKind.LANDLINE, zookeeper, tmp_path_factory.mktemp("watched")).cluster((1, 2)) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
+        for made in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1), NewTopic("twice", 1, 2)]).values():
+            made.result(60)
         producer = Producer({"bootstrap.servers": running.bootstrap})
         for number in range(RECORDS):
             producer.produce(TOPIC, b"x", partition=number % PARTITIONS)
@@ -98,6 +99,24 @@ def test_a_browser_shows_the_status_page_in_full_at_every_width_and_complains_of
 @pytest.fixture(scope="module")
 def programs() -> Path:
     return prometheus_programs()
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    cluster: Cluster, programs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    with Prometheus(programs, tmp_path_factory.mktemp("prometheus")) as running:
+        running.scrape("landline", [f"{HOST}:{broker.http_port}" for broker in cluster.brokers.values()])
+        yield running
+
+
+def test_each_query_of_the_dashboard_finds_what_the_brokers_export(prometheus: Prometheus) -> None:
+    def empty() -> set[str]:
+        return {title for title, query in queries() if not prometheus.finds(query)}
+
+    wait_until(
+        lambda: empty() == {"Certificates"}, 60, what="every query finds something, but there is no TLS"
+    )
 
 
 def test_each_alert_fires_when_it_should_and_clears(programs: Path) -> None:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import yaml
+
+from rig.brokers import HOST
+from rig.ports import free_port
+from rig.processes import ManagedProcess
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FILES = REPOSITORY / "roles" / "prometheus" / "files"
@@ -63,3 +70,49 @@ def prometheus_programs() -> Path:
     )
     assert done.returncode == 0, done.stderr
     return directory
+
+
+class Prometheus:
+    """Debian's Prometheus on loopback, which scrapes every half second. A context manager."""
+
+    def __init__(self, programs: Path, directory: Path) -> None:
+        self._config = directory / "prometheus.yml"
+        self._url = f"http://{HOST}:{free_port(HOST)}"
+        command = [
+            str(programs / "prometheus"),
+            f"--config.file={self._config}",
+            f"--storage.tsdb.path={directory / 'data'}",
+            f"--web.listen-address={self._url.removeprefix('http://')}",
+        ]
+        self._process = ManagedProcess("Prometheus", lambda: command, directory / "prometheus.log")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+
+    def scrape(self, job: str, targets: Sequence[str]) -> None:
+        """Starts it, with these targets and the rules."""
+        config = {
+            "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
+            "rule_files": [str(RULES)],
+            "scrape_configs": [{"job_name": job, "static_configs": [{"targets": list(targets)}]}],
+        }
+        self._config.write_text(yaml.safe_dump(config))
+        self._process.start()
+        self._process.wait_ready(self._is_ready, 60)
+
+    def finds(self, query: str) -> bool:
+        """Whether a query of the dashboard has a result now. Raises HTTPError for one that it does not understand."""
+        label_values = re.fullmatch(r"label_values\((.*), \w+\)", query)
+        bare = label_values[1] if label_values else query
+        for variable, value in (("$job", "landline"), ("$instance", ".*"), ("$__rate_interval", "30s")):
+            bare = bare.replace(variable, value)
+        with urlopen(f"{self._url}/api/v1/query?{urlencode({'query': bare})}", timeout=10) as response:
+            return bool(json.load(response)["data"]["result"])
+
+    def _is_ready(self) -> bool:
+        with suppress(OSError), urlopen(f"{self._url}/-/ready", timeout=5) as response:
+            return bool(response.status == 200)
+        return False

@@ -1,4 +1,6 @@
-"""The alert rules: each has a runbook, a severity and a test, and names only metrics that a broker has."""
+"""The alert rules and the dashboard: each rule has a runbook, a severity and a test, and both name only metrics that a
+broker has.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import re
 
 import yaml
 
-from tests.support.monitoring import REPOSITORY, RULE_TESTS, alerts, documented_metrics, metrics_in
+from tests.support.monitoring import REPOSITORY, RULE_TESTS, alerts, documented_metrics, metrics_in, queries
 
 # Metrics of listeners with TLS, which the broker in docs/metrics.md has not.
 OF_TLS = {"landline_ssl_certificate_days_left"}
@@ -45,6 +47,14 @@ def test_an_alert_names_only_metrics_that_a_broker_has() -> None:
         named = metrics_in(alert["expr"])
         assert named, alert["alert"]
         assert named <= known, alert["alert"]
+
+
+def test_the_dashboard_names_only_metrics_that_a_broker_has() -> None:
+    known = documented_metrics() | OF_TLS | {"up"}
+    for title, query in queries():
+        named = metrics_in(query)
+        assert named, title
+        assert named <= known, title
 
 
 def test_metrics_are_told_from_labels_and_functions() -> None:
