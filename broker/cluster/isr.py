@@ -111,6 +111,19 @@ def out_of_sync_replicas(
     )
 
 
+def behind_ms(
+    isr: Iterable[int], followers: Mapping[int, FollowerState], leader_end_offset: int, now_ms: int
+) -> dict[int, int]:
+    """How long each follower in the ISR has been behind the leader's end; 0 if it is not behind."""
+    return {
+        broker_id: max(now_ms - follower.last_caught_up_ms, 0)
+        if follower.log_end_offset < leader_end_offset
+        else 0
+        for broker_id in isr
+        if (follower := followers.get(broker_id)) is not None
+    }
+
+
 def may_join(follower: FollowerState, high_watermark: int, leader_epoch_start_offset: int) -> bool:
     """Whether a follower has all committed records and all records from before this leader's term."""
     return follower.log_end_offset >= high_watermark and follower.log_end_offset >= leader_epoch_start_offset

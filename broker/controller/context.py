@@ -20,7 +20,7 @@ from broker.zookeeper.znodes import LeaderAndIsr, LiveBroker, TopicAssignment
 
 class ControllerContext:
     """The active controller's view of the cluster; Kafka's ControllerContext. It lives for one term. The
-    controller's thread owns it; other threads may only read the counts for the metrics.
+    controller's thread owns it; other threads may only read copies, for the metrics and the status page.
     """
 
     def __init__(self, epoch: int) -> None:
@@ -184,7 +184,20 @@ class ControllerContext:
             if self.replica_state(replica) in states
         ]
 
-    # -- for the metrics: called on any thread, so they look at copies
+    # -- for the metrics and the status page: called on any thread, so they look at copies
+
+    def reassignments_copied(self) -> list[tuple[str, int, tuple[int, ...], tuple[int, ...]]]:
+        """The reassignments in progress: topic, partition, adding and removing replicas."""
+        return [
+            (
+                topic,
+                number,
+                assignment.adding_replicas.get(number, ()),
+                assignment.removing_replicas.get(number, ()),
+            )
+            for topic, assignment in list(self.topics.items())
+            for number in {*assignment.adding_replicas, *assignment.removing_replicas}
+        ]
 
     def offline_partitions_count(self) -> int:
         return sum(

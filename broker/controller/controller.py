@@ -16,6 +16,7 @@ import structlog
 
 from broker.config.broker_config import BrokerConfig
 from broker.controller.channel_manager import ChannelManager, MakeChannel
+from broker.controller.context import ControllerContext
 from broker.controller.controlled_shutdown import controlled_shutdown
 from broker.controller.elections import ElectionResult, ElectionType
 from broker.controller.event_queue import EventQueue
@@ -94,6 +95,12 @@ class KafkaController:
     @property
     def is_active(self) -> bool:
         return self._term is not None
+
+    @property
+    def context(self) -> ControllerContext | None:
+        """The active controller's view of the cluster, to be read with care; None on other brokers."""
+        term = self._term
+        return None if term is None else term.context
 
     @property
     def epoch(self) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from typing import Final
 
-from broker.log.free_space import space_at
+from broker.log.free_space import Space, space_at
 from broker.log.log import Log
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.log_manager import LogManager
 from broker.metrics.registry import Metrics
+
+_NO_SPACE: Final = Space(0, 0, None)
 
 
 def register_metrics(metrics: Metrics, logs: LogManager, of_partitions: Callable[[], Iterable[Log]]) -> None:
@@ -53,6 +55,7 @@ def _register_dirs(metrics: Metrics, logs: LogManager) -> None:
     )
     for name, help_text, measure in (
         ("kafka_log_logmanager_logdirectoryoffline", "1 for a failed log directory, else 0", _is_offline),
+        ("landline_log_dir_total_bytes", "Size of a log directory's file system, in bytes", _total_bytes),
         ("landline_log_dir_free_bytes", "Free space of a log directory's file system, in bytes", _free_bytes),
         (
             "landline_log_dir_refuses_produce",
@@ -90,11 +93,16 @@ def _refuses(health: LogDirHealth) -> float:
 
 
 def _free_bytes(health: LogDirHealth) -> float:
-    return _free_at(health.path) if health.failure is None else 0.0
+    return float(_space_of(health).free_bytes)
 
 
-def _free_at(path: Path) -> float:
+def _total_bytes(health: LogDirHealth) -> float:
+    return float(_space_of(health).total_bytes)
+
+
+def _space_of(health: LogDirHealth) -> Space:
+    """None at all if the directory failed."""
     try:
-        return float(space_at(path).free_bytes)
+        return _NO_SPACE if health.failure is not None else space_at(health.path)
     except OSError:
-        return 0.0
+        return _NO_SPACE

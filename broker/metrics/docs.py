@@ -27,6 +27,7 @@ The most important metrics, with their normal values:
 `kafka_controller_kafkacontroller_activecontrollercount` (1, summed over all brokers),
 `kafka_controller_kafkacontroller_offlinepartitionscount` (0) and
 `kafka_server_replicamanager_underreplicatedpartitions` (0).
+[Alerts, and what the lag of a group means](monitoring.md).
 """
 # Name prefixes, and the MBean that each stands for.
 _BEANS: Final[Mapping[str, str]] = {
@@ -51,6 +52,7 @@ _BEANS: Final[Mapping[str, str]] = {
     "kafka_log_logmanager_": "kafka.log:type=LogManager",
     "kafka_log_log": "kafka.log:type=Log",
     "kafka_cluster_partition_": "kafka.cluster:type=Partition",
+    "kafka_consumergroup_": "consumer groups, by kafka_exporter's names",
     "process_": "the process",
 }
 _OTHERS: Final = "Landline's own"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.cluster.isr import behind_ms
 from broker.metrics.registry import Metrics
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.traffic import Traffic
+from broker.utils.clock import Clock
 
 
 def register_metrics(
@@ -16,6 +18,7 @@ def register_metrics(
     replicas: ReplicaManager,
     fetchers: ReplicaFetcherManager,
     follower_quota: ReplicationQuota,
+    clock: Clock,
 ) -> None:
     """Registers gauges that are read at each scrape; they cost nothing between scrapes."""
     _register_partitions(metrics, replicas)
@@ -33,6 +36,12 @@ def register_metrics(
         "kafka_server_replicafetchermanager_followedpartitions",
         "Partitions that this broker follows",
         lambda: float(fetchers.partition_count),
+    )
+    metrics.gauge(
+        "landline_follower_behind_ms",
+        "Longest time that a follower in the ISR has been behind this leader, in milliseconds, over all partitions",
+        lambda: followers_behind_ms(replicas, clock.monotonic_ms()),
+        labels=("follower",),
     )
     for direction, quota in (("leader", replicas.leader_quota), ("follower", follower_quota)):
         metrics.gauge(
@@ -53,6 +62,18 @@ def replica_counts(replicas: ReplicaManager) -> dict[str, int]:
         "at_min_isr_partitions": sum(partition.is_at_min_isr for partition in partitions),
         "reassigning_partitions": sum(partition.is_being_reassigned for partition in partitions),
     }
+
+
+def followers_behind_ms(replicas: ReplicaManager, now_ms: int) -> dict[tuple[str, ...], float]:
+    """By follower: the longest time that it has been behind in a partition led here, while in its ISR."""
+    longest: dict[int, int] = {}
+    for partition in replicas.partitions():
+        if partition.is_leader:
+            followers = partition.followers.copy()
+            behind = behind_ms(partition.isr.committed, followers, partition.log.log_end_offset, now_ms)
+            for broker_id, ms in behind.items():
+                longest[broker_id] = max(longest.get(broker_id, 0), ms)
+    return {(str(broker_id),): float(ms) for broker_id, ms in longest.items()}
 
 
 def _register_partitions(metrics: Metrics, replicas: ReplicaManager) -> None:

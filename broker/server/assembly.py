@@ -38,6 +38,7 @@ from broker.zookeeper.token_store import TokenStore
 
 ChannelMaker = Callable[[BrokerAddress, str], BrokerChannel]
 _CONNECT_TIMEOUT_MS: Final = 10_000
+_LAG_TIMEOUT_MS: Final = 2_000
 
 
 def make_store(config: BrokerConfig) -> Store:
@@ -221,6 +222,11 @@ def make_fetch_channel_maker(config: BrokerConfig, security: ChannelSecurity | N
     return _channel_maker(
         config, min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes, security=security
     )
+
+
+def make_lag_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
+    """Creates channels to ask leaders for end offsets: one that does not answer soon is asked again later."""
+    return _channel_maker(config, _LAG_TIMEOUT_MS, _LAG_TIMEOUT_MS, security=security)
 
 
 def make_client_login(config: BrokerConfig) -> ClientLogin | None:

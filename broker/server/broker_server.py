@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -41,7 +41,9 @@ from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
 from broker.server.config_file import ConfigFile
+from broker.server.consumer_lag import start_consumer_lag
 from broker.server.dynamic_config import DynamicConfigManager
+from broker.server.end_offsets import EndOffsets
 from broker.server.handlers import start_handlers
 from broker.server.http.http_endpoint import start_http
 from broker.server.http.status import NOT_RUNNING, running_status
@@ -66,6 +68,9 @@ from broker.utils.timer import Timer
 from broker.zookeeper import metrics as zookeeper_metrics
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Cancelled, Store, StoreError
+
+if TYPE_CHECKING:
+    from broker.server.http.overview import Overview
 
 __all__ = ["BrokerServer", "StartupCancelled", "StartupError"]
 _log = structlog.get_logger(__name__)
@@ -209,6 +214,7 @@ class BrokerServer:
             self.metrics,
             steps,
             status=self.status,
+            overview=self.overview,
             unready_reasons=self.unready_reasons,
             is_alive=self.is_alive,
             wrap=self._security.tls.http,
@@ -301,6 +307,15 @@ class BrokerServer:
             self.metadata_cache,
             steps,
             timer=self.timer,
+            clock=self._clock,
+            metrics=self.metrics,
+        )
+        make_channel = assembly.make_lag_channel_maker(self.config, self._security.tls.between_brokers)
+        self.consumer_lag = start_consumer_lag(
+            self.config,
+            self.group_coordinator,
+            EndOffsets(self.replica_manager, self.metadata_cache, make_channel),
+            steps,
             clock=self._clock,
             metrics=self.metrics,
         )
@@ -497,6 +512,23 @@ class BrokerServer:
         )
         file = self._config_file
         return {**basic, **running, "loading": None, "config_file": None if file is None else file.status()}
+
+    def overview(self) -> Overview:
+        """What the status page shows."""
+        from broker.server.http.overview_of import basic_overview, running_overview
+
+        basic = basic_overview(self.broker_id, self.keeper, self._clock, self.cluster_id, self._load_progress)
+        if not self.keeper.is_running or self._steps is None:
+            return basic
+        return running_overview(
+            basic,
+            cache=self.metadata_cache,
+            controller=self.controller,
+            lag=self.consumer_lag,
+            logs=self.log_manager,
+            replicas=self.replica_manager,
+            unready=self.unready_reasons(),
+        )
 
     def _listener_texts(self) -> list[str]:
         return [str(endpoint) for endpoint in self._advertised()]

@@ -101,7 +101,9 @@ class ReplicationService:
         log_metrics.register_metrics(
             metrics, replicas.log_manager, lambda: [partition.log for partition in replicas.partitions()]
         )
-        replication_metrics.register_metrics(metrics, replicas, self.fetchers, self._follower_quota)
+        replication_metrics.register_metrics(
+            metrics, replicas, self.fetchers, self._follower_quota, self._clock
+        )
 
     def startup(self, scheduler: KafkaScheduler) -> None:
         """Starts the periodic tasks: ISR expiration and the high watermark checkpoint."""

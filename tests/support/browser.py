@@ -74,8 +74,17 @@ def look_at(page: Path, widths: tuple[int, ...], directory: Path, dark: bool = F
     found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, f"the page was not measured:\n{done.stderr}"
     seen = {each["width"]: each for each in json.loads(unescape(found[1]))}
-    console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
-    return Looked(seen, console)
+    return Looked(seen, _console(done.stderr))
+
+
+def dom_of(url: str, directory: Path) -> tuple[str, list[str]]:
+    """A served page as the browser has read it, and the lines of its console, for example refusals by its policy."""
+    done = _run(["--dump-dom", url], directory, False)
+    return done.stdout, _console(done.stderr)
+
+
+def _console(stderr: str) -> list[str]:
+    return [line for line in stderr.splitlines() if ":CONSOLE" in line]
 
 
 def screenshot(page: Path, target: Path, width: int, height: int, dark: bool = False) -> None:

@@ -24,9 +24,9 @@ from broker.config.validators import at_least, between, one_of
 # fmt: off
 KEYS: Final = (
     Key("landline.http.port", INT, 8092, MEDIUM, valid=between(-1, 65535), use=USED,
-        doc="Port of /metrics, /livez, /readyz and /status; 0 takes a free port, -1 turns them off. If it "
-            "is unset and 8092 is in use, a free port is taken and logged. A request's head may take 5 s "
-            "and 16 KiB. At most 16 connections are open, 4 per address; a new one replaces the oldest "
+        doc="Port of the status page, /metrics, /livez, /readyz and /status; 0 takes a free port, -1 turns "
+            "them off. If it is unset and 8092 is in use, a free port is taken and logged. A request's head "
+            "may take 5 s and 16 KiB. At most 16 connections are open, 4 per address; a new one replaces the oldest "
             "idle one."),
     Key("landline.http.host", STRING, "", LOW, use=USED,
         doc="Address that the HTTP port is bound to; empty means every interface."),
@@ -41,9 +41,10 @@ KEYS: Final = (
     Key("landline.http.ssl.key.password", PASSWORD, None, LOW, use=USED,
         doc="Password of an encrypted private key in the HTTP port's PEM file."),
     Key("landline.http.token.file", STRING, None, MEDIUM, use=USED,
-        doc="File of tokens, one on each line. If set, HTTP requests for /metrics and /status need one of them: "
-            "`Authorization: Bearer TOKEN`. A token has 16 to 512 letters, digits or `-._~+/=`. A changed file "
-            "is used at once, if it is good. landline await-return sends the first one."),
+        doc="File of tokens, one on each line. If set, HTTP requests for /, /metrics and /status need one of "
+            "them: `Authorization: Bearer TOKEN`, or TOKEN as a browser's password. A token has 16 to 512 "
+            "letters, digits or `-._~+/=`. A changed file is used at once, if it is good. landline await-return "
+            "sends the first one."),
     Key("landline.http.health.token.required", BOOLEAN, False, LOW, use=USED,
         doc="Whether /livez and /readyz need a token too. Load balancers often cannot send one."),
     Key("landline.log.dir.min.free.bytes", LONG, 1 << 30, MEDIUM, valid=at_least(0), use=USED,
@@ -91,6 +92,9 @@ KEYS: Final = (
     Key("landline.group.pending.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
         doc="Members of a group that got a member id but have not rejoined with it yet (KIP-394). The next "
             "one is refused with GROUP_MAX_SIZE_REACHED."),
+    Key("landline.consumer.lag.max.partitions", INT, 5_000, LOW, valid=at_least(0), use=USED,
+        doc="Groups and committed offsets of which /metrics and the status page show the lag, together. Groups with "
+            "members come first. landline_consumergroup_lag_left_out counts the others. 0 turns the lag off."),
     Key("landline.answer.max.bytes", INT, 64 << 20, LOW, valid=at_least(1), use=USED,
         doc="The largest answer to DescribeGroups, OffsetFetch, DescribeConfigs, ListGroups, or a leader's "
             "JoinGroup, where a small request can cause a large answer. Building it takes twice the "

@@ -1,8 +1,8 @@
-"""A group's data for DescribeGroups, ListGroups and OffsetFetch: copies, made under its lock. Pure."""
+"""A group's data for DescribeGroups, ListGroups, OffsetFetch and the lag: copies, made under its lock. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,6 +53,17 @@ class GroupOverview:
 
 
 @dataclass(frozen=True, slots=True)
+class CommittedOffsets:
+    """A group's committed offsets, from which its lag is computed. ``left_out`` counts those that did not fit."""
+
+    group_id: str
+    state: str
+    members: int
+    offsets: Mapping[TopicPartition, int]
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class FetchedOffset:
     """A partition as OffsetFetch shows it. The offset is -1 if the group has none."""
 
@@ -90,6 +101,18 @@ def describe(group: Group) -> GroupDescription:
 
 def overview(group: Group) -> GroupOverview:
     return GroupOverview(group.group_id, group.protocol_type or "", group.state.value)
+
+
+def committed_offsets(group: Group, most: int) -> CommittedOffsets:
+    """At most ``most`` of the group's offsets, always the same ones."""
+    every = group.offsets.all()
+    kept = (
+        every if len(every) <= most else {partition: every[partition] for partition in sorted(every)[:most]}
+    )
+    offsets = {partition: value.offset for partition, value in kept.items()}
+    return CommittedOffsets(
+        group.group_id, group.state.value, len(group.members), offsets, len(every) - len(offsets)
+    )
 
 
 def fetch_offsets(

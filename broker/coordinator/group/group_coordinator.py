@@ -16,7 +16,13 @@ from broker.config.broker_config import BrokerConfig
 from broker.coordinator.group import commits, describe, joining, membership
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.commits import CommitRequest
-from broker.coordinator.group.describe import UNKNOWN_GROUP, FetchedOffset, GroupDescription, GroupOverview
+from broker.coordinator.group.describe import (
+    UNKNOWN_GROUP,
+    CommittedOffsets,
+    FetchedOffset,
+    GroupDescription,
+    GroupOverview,
+)
 from broker.coordinator.group.group import Group
 from broker.coordinator.group.loader import ReadableLog
 from broker.coordinator.group.memory import Admission, GroupMemory
@@ -244,6 +250,24 @@ class GroupCoordinator:
         ]
         return error, [o for o in overviews if not wanted_states or o.state.lower() in wanted_states]
 
+    def committed_offsets(self, most: int) -> tuple[list[CommittedOffsets], int]:
+        """The offsets of the groups coordinated here, and how many groups and offsets are left out because there are
+        more than ``most`` together. Groups with members come first, then those without, each by name.
+        """
+        cells = self._registry.cells()
+        cells.sort(key=lambda cell: (not cell.group.members, cell.group.group_id))
+        found: list[CommittedOffsets] = []
+        room, left_out = most, 0
+        for cell in cells:
+            if room <= 0:
+                left_out += 1 + len(cell.group.offsets)
+                continue
+            copied = cell.ask(partial(_committed, most=room - 1))
+            room -= 1 + len(copied.offsets)
+            left_out += copied.left_out
+            found.append(copied)
+        return found, left_out
+
     def delete(self, group_id: str, respond: Callable[[Errors], None]) -> None:
         error = self._refusal(group_id, allow_empty=True)
         cell = self._registry.find(group_id)
@@ -325,6 +349,10 @@ class GroupCoordinator:
             memory=self._memory,
             lines=self._lines,
         )
+
+
+def _committed(group: Group, _now: Moment, most: int) -> CommittedOffsets:
+    return describe.committed_offsets(group, most)
 
 
 def _fits(name: str) -> bool:

@@ -1,11 +1,11 @@
-"""Serves /metrics, /livez, /readyz and /status over HTTP, for people, Prometheus and probes.
+"""Serves /metrics, /livez, /readyz, /status and the status page over HTTP, for people, Prometheus and probes.
 
 The port is bound at start-up. If a configured port is in use, the start-up fails. The default port gives way
 to a free one, with a warning, because a user who never configured HTTP should still get a broker. The HTTP
 library and prometheus_client are loaded by the first request, so they cost neither start-up time nor an idle
 broker's memory. A failure here costs the client its response, and the broker nothing. Connections and their
-times are limited, only a request line and headers are read, and /metrics and /status are rendered once a
-second at most. BrokerServer provides the content as functions, and `http_security` the protection.
+times are limited, only a request line and headers are read, and each page is rendered once a second at most.
+BrokerServer provides the content as functions, and `http_security` the protection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -32,6 +32,9 @@ from broker.server.tls import Wrap
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.lean_import import import_lean
 from broker.utils.refusal_log import log_refusal
+
+if TYPE_CHECKING:
+    from broker.server.http.overview import Overview
 
 _log = structlog.get_logger(__name__)
 # For a request's complete head, and for a complete response: a client that sends or reads slowly
@@ -60,6 +63,7 @@ def start_http(
     unready_reasons: Callable[[], list[str]],
     is_alive: Callable[[], bool],
     wrap: Wrap | None,
+    overview: Callable[[], Overview] | None = None,
 ) -> HttpEndpoint:
     """Starts the HTTP port that is configured; ``wrap`` is its TLS. ``steps`` stop it. Raises BindError, and
     ConfigError for a file of tokens that cannot be used.
@@ -69,6 +73,7 @@ def start_http(
         config.int("landline.http.port"),
         metrics,
         status=status,
+        overview=overview,
         unready_reasons=unready_reasons,
         is_alive=is_alive,
         is_default_port="landline.http.port" not in config.static_values,
@@ -83,8 +88,9 @@ class HttpEndpoint:
     """The broker's HTTP port. Its cost is limited, whoever sends requests. Owns the socket and the threads
     that serve it.
 
-    ``status`` returns the JSON of `/status`. ``unready_reasons`` returns why the broker is not ready, empty
-    if it is. ``is_alive`` is the watchdog's check. ``is_default_port``: ``port`` was not configured.
+    ``status`` returns the JSON of `/status`, ``overview`` what the status page shows; None for no such page.
+    ``unready_reasons`` returns why the broker is not ready, empty if it is. ``is_alive`` is the watchdog's
+    check. ``is_default_port``: ``port`` was not configured.
     """
 
     def __init__(
@@ -96,6 +102,7 @@ class HttpEndpoint:
         status: Callable[[], Mapping[str, Any]],
         unready_reasons: Callable[[], list[str]],
         is_alive: Callable[[], bool],
+        overview: Callable[[], Overview] | None = None,
         is_default_port: bool = False,
         security: HttpSecurity = NO_SECURITY,
         clock: Clock = SYSTEM_CLOCK,
@@ -116,6 +123,8 @@ class HttpEndpoint:
             "/metrics": SharedPage(lambda: _guarded("/metrics", self._metrics_page), clock),
             "/status": SharedPage(lambda: _guarded("/status", self._status_page), clock),
         }
+        if overview is not None:
+            self._pages["/"] = SharedPage(lambda: _guarded("/", lambda: _html_page(overview())), clock)
         self.port = -1
 
     def startup(self) -> None:
@@ -160,8 +169,8 @@ class HttpEndpoint:
         if not self._security.admits(path, authorization, address):
             return 401, _TEXT, b"a token is needed, see landline.http.token.file\n"
         match path:
-            case "/metrics" | "/status" as shared:
-                return self._pages[shared].get()
+            case _ if path in self._pages:
+                return self._pages[path].get()
             case "/livez":
                 alive = self._is_alive()
                 return (200, _TEXT, b"alive\n") if alive else (503, _TEXT, b"the event loop hangs\n")
@@ -169,7 +178,7 @@ class HttpEndpoint:
                 reasons = self._unready_reasons()
                 return 503 if reasons else 200, _JSON, _json({"ready": not reasons, "reasons": reasons})
             case _:
-                return 404, _TEXT, b"there are /metrics /livez /readyz /status\n"
+                return 404, _TEXT, b"there are / /metrics /livez /readyz /status\n"
 
     def _bind_or_move(self) -> socket.socket:
         try:
@@ -282,6 +291,13 @@ def _guarded(path: str, answer: Callable[[], Answer]) -> Answer:
     except Exception:
         _log.exception("http_request_failed", path=path.partition("?")[0][:100])
         return 500, _TEXT, b"failed, see the broker's log\n"
+
+
+def _html_page(overview: Overview) -> Answer:
+    from broker.server.http.http_handler import HTML
+    from broker.server.http.status_page import html_of
+
+    return 200, HTML, html_of(overview)
 
 
 def _json(content: Mapping[str, Any]) -> bytes:

@@ -17,6 +17,7 @@ from broker.server.http.http_connections import HttpConnection
 
 _MAX_HEAD_BYTES: Final = 16 * 1024
 UNAUTHORIZED: Final = 401
+HTML: Final = "text/html; charset=utf-8"
 Answer = tuple[int, str, bytes]
 #: By a request's target and its Authorization header.
 AnswerTo = Callable[[str, str | None], Answer]
@@ -109,9 +110,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         if status == UNAUTHORIZED:
             self.send_header("WWW-Authenticate", 'Bearer realm="landline"')
+            self.send_header("WWW-Authenticate", 'Basic realm="landline"')  # so that a browser asks for it
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if content_type == HTML:
+            from broker.server.http.page_style import POLICY
+
+            self.send_header("Content-Security-Policy", POLICY)
+            self.send_header("Referrer-Policy", "no-referrer")
         if has_body or self._requests_left <= 0:
             # A body is never read, so nothing after it can be read either.
             self.send_header("Connection", "close")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import socket
+from base64 import b64decode
 from typing import Final
 
 import structlog
@@ -37,8 +38,7 @@ class TokenGuard:
         """Whether a request for ``path`` may be answered. A refusal is logged, without what was sent."""
         if path in self._open:
             return True
-        scheme, _, sent = (authorization or "").partition(" ")
-        if scheme.lower() == "bearer" and self._is_known(sent.strip().encode("latin-1", "replace")):
+        if self._is_known(_token_in(authorization or "")):
             return True
         reason = f"its token is not in {TOKEN_FILE}" if authorization else "it has no token"
         log_refusal("http_request_refused", address, reason, path=path[:100])
@@ -68,6 +68,20 @@ class TokenGuard:
             )
         else:
             _log.info("http_tokens_reloaded", count=len(self._tokens.values))
+
+
+def _token_in(authorization: str) -> bytes:
+    """The token that the header has: as a bearer, or as a browser's password for any user. Empty if there is none."""
+    scheme, _, sent = authorization.partition(" ")
+    value = sent.strip().encode("latin-1", "replace")
+    if scheme.lower() == "bearer":
+        return value
+    if scheme.lower() != "basic":
+        return b""
+    try:
+        return b64decode(value, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
 
 
 class HttpSecurity:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cluster.isr import IsrState, may_join, next_high_watermark, out_of_sync_replicas
+from broker.cluster.isr import IsrState, behind_ms, may_join, next_high_watermark, out_of_sync_replicas
 from broker.cluster.replica import NEVER_MS, FollowerState
 from broker.replication.truncation import NO_EPOCH, truncation_offset
 
@@ -122,3 +122,8 @@ def test_no_record_below_an_advanced_mark_is_missing_from_the_maximal_isr(
         members = (isr | (proposed or set())) - {1}
         assert all(ends[member] >= result for member in members)
         assert result <= leader_end
+
+
+def test_only_a_follower_in_the_isr_that_lacks_records_is_behind() -> None:
+    followers = {2: follower(2, 9, NOW_MS - 300), 3: follower(3, 10, NEVER_MS), 4: follower(4, 5, NEVER_MS)}
+    assert behind_ms({1, 2, 3}, followers, 10, NOW_MS) == {2: 300, 3: 0}

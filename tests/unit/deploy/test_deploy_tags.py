@@ -16,6 +16,7 @@ REFUSES = {"ansible.builtin.assert", "ansible.builtin.fail"}
 PARTS = {
     "broker": {"broker_install", "broker_configure", "broker_service"},
     "common": {"common_install", "common_configure"},
+    "prometheus": {"prometheus_install", "prometheus_configure", "prometheus_service"},
     "spark": {"spark_install", "spark_configure", "spark_ssh"},
     "zookeeper": {"zookeeper_install"},
 }

@@ -2,8 +2,11 @@
 
 import http.client
 import json
+import re
 import socket
+from base64 import b64encode
 from contextlib import closing
+from hashlib import sha256
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,6 +16,7 @@ from broker.network.acceptor import BindError
 from broker.server.http import http_endpoint
 from broker.server.http.http_connections import MAX_CONNECTIONS, MAX_PER_ADDRESS, HttpConnections
 from broker.server.http.http_endpoint import HttpEndpoint
+from broker.server.http.overview import Overview
 from rig.wait import wait_until
 from tests.support.clocks import ManualClock
 
@@ -31,6 +35,10 @@ class Broker:
         if self.state is None:
             raise RuntimeError("planned")
         return self.state
+
+    def overview(self):
+        self.looks += 1
+        return Overview(1, "0.2.0", "Starting", "now")
 
     def measure(self):
         self.scrapes += 1
@@ -58,6 +66,7 @@ def endpoint(broker, clock):
         status=broker.status,
         unready_reasons=lambda: broker.reasons,
         is_alive=lambda: broker.alive,
+        overview=broker.overview,
         clock=clock,
     )
     made.startup()
@@ -110,6 +119,20 @@ def test_status_is_the_brokers_json(endpoint):
     status, headers, body = get(endpoint, "/status?pretty")
     assert (status, headers["Content-Type"]) == (200, "application/json")
     assert json.loads(body) == {"state": "RunningAsBroker"}
+
+
+def test_the_status_page_may_load_nothing_and_be_framed_by_nobody(endpoint, broker):
+    status, headers, body = get(endpoint, "/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    policy = headers["Content-Security-Policy"].split("; ")
+    assert {"default-src 'none'", "frame-ancestors 'none'", "form-action 'none'"} <= set(policy)
+    assert not [part for part in policy if "unsafe" in part]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    style = re.search(rb"<style>(.*?)</style>", body, re.DOTALL)[1]
+    assert f"style-src 'sha256-{b64encode(sha256(style).digest()).decode()}'" in policy
+    assert b"Broker 1" in body
+    assert [get(endpoint, "/")[0] for _ in range(5)] == [200] * 5
+    assert broker.looks == 1
 
 
 def test_a_failing_answer_is_500_and_that_of_a_second_later_works(endpoint, broker, clock):

@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -172,6 +173,26 @@ def test_whatever_is_not_the_token_is_refused_with_how_to_send_it(site: Site, se
     site.start(tls=False)
     answer = site.ask("/status", {"Authorization": sent})
     assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, 'Bearer realm="landline"')
+
+
+def test_a_browser_is_asked_for_the_token_as_a_password(site: Site) -> None:
+    site.start(tls=False)
+    assert site.ask("/", {}).headers.get_all("WWW-Authenticate")[1] == 'Basic realm="landline"'
+    for text, status in (
+        (f"anybody:{TOKEN}", 200),
+        (f":{OTHER}", 401),
+        (f"{TOKEN}:", 401),
+        (TOKEN, 401),
+        ("::", 401),
+    ):
+        sent = {"Authorization": f"Basic {b64encode(text.encode()).decode()}"}
+        assert site.ask("/status", sent).status == status, text
+    assert site.ask("/status", {"Authorization": "Basic not*base64"}).status == 401
+
+
+def test_the_status_page_needs_the_token(site: Site) -> None:
+    site.start(tls=False)
+    assert site.get("/") == 401
 
 
 def test_the_schemes_name_may_be_written_in_any_case(site: Site) -> None:
