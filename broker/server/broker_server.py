@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -46,7 +45,6 @@ from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.end_offsets import EndOffsets
 from broker.server.handlers import start_handlers
 from broker.server.http.http_endpoint import start_http
-from broker.server.http.status import NOT_RUNNING, running_status
 from broker.server.lifecycle.broker_state import BrokerState, StateKeeper
 from broker.server.lifecycle.recording import LifecycleRecording
 from broker.server.lifecycle.startup_steps import StartupCancelled, StartupError, StartupSteps
@@ -58,6 +56,7 @@ from broker.server.registration.identity import settle_identity
 from broker.server.registration.membership import Membership, await_first_metadata
 from broker.server.registration.session_file import SessionFile
 from broker.server.replication_service import ReplicationService
+from broker.server.reports import Parts, Reports
 from broker.server.security_parts import SecurityParts, start_tokens
 from broker.server.stopping.handover import hand_over_leadership
 from broker.server.zookeeper_access import access_of
@@ -68,9 +67,6 @@ from broker.utils.timer import Timer
 from broker.zookeeper import metrics as zookeeper_metrics
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Cancelled, Store, StoreError
-
-if TYPE_CHECKING:
-    from broker.server.http.overview import Overview
 
 __all__ = ["BrokerServer", "StartupCancelled", "StartupError"]
 _log = structlog.get_logger(__name__)
@@ -98,6 +94,7 @@ class BrokerServer:
         self.config = config
         self._config_file = config_file
         self.keeper = StateKeeper()
+        self._reports = Reports(self.keeper, clock, lambda: self.broker_id, config_file)
         self.metrics = Metrics()
         self.cluster_id = ""
         self.broker_id = config.broker_id
@@ -109,7 +106,6 @@ class BrokerServer:
         self._steps: StartupSteps | None = None
         # The embedded store has no sessions.
         self._membership = Membership(None if store is not None else SessionFile(Path(config.log_dirs[0])))
-        self._load_progress: LoadProgress | None = None
         self._lifecycle = LifecycleRecording()
         self._started = False
         self._may_hand_over = True
@@ -213,9 +209,9 @@ class BrokerServer:
             self.config,
             self.metrics,
             steps,
-            status=self.status,
-            overview=self.overview,
-            unready_reasons=self.unready_reasons,
+            status=self._reports.status,
+            overview=self._reports.overview,
+            unready_reasons=self._reports.unready_reasons,
             is_alive=self.is_alive,
             wrap=self._security.tls.http,
         )
@@ -254,7 +250,7 @@ class BrokerServer:
         logs.startup(cancel, self._on_load_progress)
 
     def _on_load_progress(self, progress: LoadProgress) -> None:
-        self._load_progress = progress
+        self._reports.progress = progress
         self._notify(str(progress))
 
     def _topic_config(self, topic: str) -> LogConfig:
@@ -369,6 +365,18 @@ class BrokerServer:
         self._apis = Apis(self._ctx)
         self._security.startup(self.scheduler)
         self._sasl = self._security.make_sasl(self._ctx)
+        self._reports.parts = Parts(
+            self.cluster_id,
+            steps,
+            self._membership,
+            self._listener_texts,
+            store=self.store,
+            cache=self.metadata_cache,
+            controller=self.controller,
+            lag=self.consumer_lag,
+            logs=self.log_manager,
+            replicas=self.replica_manager,
+        )
         failures = LogDirFailureHandler(
             self.log_manager,
             self.replication.leadership,
@@ -485,50 +493,6 @@ class BrokerServer:
     def is_alive(self) -> bool:
         """Whether the network threads make progress; for the watchdog."""
         return self._sockets.slowest_loop_ms() < _STUCK_LOOP_MS
-
-    def unready_reasons(self) -> list[str]:
-        """The reasons why clients should not use this broker; empty if it is ready."""
-        if not self.keeper.is_running:
-            return [f"state is {self.keeper.state.name}"]
-        return self._membership.doubts(self.metadata_cache, self.broker_id)
-
-    def status(self) -> dict[str, Any]:
-        """The JSON of /status."""
-        steps = self._steps
-        basic = {"broker_id": self.broker_id, "version": __version__, "state": self.keeper.state.name}
-        if not self.keeper.is_running or steps is None:
-            loading = self._load_progress
-            return {**basic, **NOT_RUNNING, "loading": None if loading is None else loading._asdict()}
-        running = running_status(
-            cluster_id=self.cluster_id,
-            controller=self.controller,
-            broker_epoch=self._membership.broker_epoch(),
-            listeners=self._listener_texts(),
-            steps=steps,
-            store=self.store,
-            cache=self.metadata_cache,
-            replicas=self.replica_manager,
-            logs=self.log_manager,
-        )
-        file = self._config_file
-        return {**basic, **running, "loading": None, "config_file": None if file is None else file.status()}
-
-    def overview(self) -> Overview:
-        """What the status page shows."""
-        from broker.server.http.overview_of import basic_overview, running_overview
-
-        basic = basic_overview(self.broker_id, self.keeper, self._clock, self.cluster_id, self._load_progress)
-        if not self.keeper.is_running or self._steps is None:
-            return basic
-        return running_overview(
-            basic,
-            cache=self.metadata_cache,
-            controller=self.controller,
-            lag=self.consumer_lag,
-            logs=self.log_manager,
-            replicas=self.replica_manager,
-            unready=self.unready_reasons(),
-        )
 
     def _listener_texts(self) -> list[str]:
         return [str(endpoint) for endpoint in self._advertised()]
