@@ -15,6 +15,8 @@ HOSTS ?= 3
 BROKERS_PER_HOST ?= 1
 # An inventory of real hosts; empty: the lab's inventory.
 INVENTORY ?=
+# Additional arguments for `python -m tools.release`, for example RELEASE_ARGS="--platform cp311-x86_64".
+RELEASE_ARGS ?=
 # Additional arguments for ansible-playbook, for example ANSIBLE_ARGS="--check --diff".
 ANSIBLE_ARGS ?=
 # The random walk of faults: the number of rounds, and the seed; empty: a new one each time.
@@ -130,6 +132,10 @@ smoke: setup ## Check every service, port, unit, file and znode of the running c
 .PHONY: wheelhouse
 wheelhouse: setup ## Build the wheel and the offline wheelhouse for installing hosts
 	@$(PY) tools/wheelhouse.py
+
+.PHONY: release
+release: setup ## Build the archives of this version for hosts, with checksums and what is in them: build/release
+	@$(PY) -m tools.release $(RELEASE_ARGS)
 
 .PHONY: spark-archive
 spark-archive: setup ## Pack pyspark for hosts without it (spark_archive)

@@ -118,22 +118,34 @@ def source_files() -> list[Path]:
     return [*code, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE"))]
 
 
-def pack(version: str, wheel: Path, requirements: str) -> dict[str, str]:
-    """Writes the archive of one release and returns the content of release.json."""
+def packed(version: str, wheel: Path, wheels: Iterable[Path], requirements: str) -> bytes:
+    """The archive that a host installs: all wheels, of which ``wheel`` is the broker's, and their pins and hashes."""
     pin = f"landline=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
-    wheels = [*WHEELHOUSE.glob("*.whl"), wheel]
     contents = {path.name: path.read_bytes() for path in wheels}
     contents["requirements.txt"] = (requirements + pin).encode()
-    release = f"{version}-{digest(contents.items())[:10]}"
-    archive = DIST / f"landline-{release}.tar"
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
         for name, content in sorted(contents.items()):
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(content), 0o644
             tar.addfile(entry, io.BytesIO(content))
-    replace(archive, packed.getvalue())
+    return archive.getvalue()
+
+
+def pack(version: str, wheel: Path, requirements: str) -> dict[str, str]:
+    """Writes the archive of the working tree and returns the content of release.json."""
+    content = packed(version, wheel, [*WHEELHOUSE.glob("*.whl"), wheel], requirements)
+    release = f"{version}-{hashlib.sha256(content).hexdigest()[:10]}"
+    archive = DIST / f"landline-{release}.tar"
+    replace(archive, content)
     return {"release": release, "version": version, "archive": archive.name}
+
+
+def build_wheel(directory: Path) -> Path:
+    """Builds the broker's wheel there."""
+    run("hatchling", "build", "-t", "wheel", "-d", str(directory))
+    (wheel,) = directory.glob("*.whl")
+    return wheel
 
 
 def build(project: dict[str, Any], requirements: str) -> None:
@@ -148,9 +160,7 @@ def build(project: dict[str, Any], requirements: str) -> None:
         return
     DIST.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
-        run("hatchling", "build", "-t", "wheel", "-d", made)
-        (wheel,) = Path(made).glob("*.whl")
-        described = pack(str(project["version"]), wheel, requirements)
+        described = pack(str(project["version"]), build_wheel(Path(made)), requirements)
     replace(DIST / "release.json", (json.dumps(described, indent=2) + "\n").encode())
     stamp.write_text(key)
     for old in sorted(DIST.glob("landline-*.tar"), key=lambda path: path.stat().st_mtime)[:-KEPT_ARCHIVES]:

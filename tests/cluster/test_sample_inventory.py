@@ -4,8 +4,11 @@ In a lab of this test's own, whose hosts have nothing but what the sample asks o
 """
 
 import os
+import platform
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +20,12 @@ from tests.support.deploying import ROOT, make
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
+from tools.release import project_version
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 USER = "debian"
+VERSION = project_version(ROOT)
 # An account as Debian's own images for clouds have it, with the key that root has here.
 ACCOUNT = f"""
 useradd --create-home --shell /bin/bash {USER}
@@ -28,11 +33,35 @@ install --directory --owner={USER} --group={USER} --mode=700 /home/{USER}/.ssh
 install --owner={USER} --group={USER} --mode=600 /root/.ssh/authorized_keys /home/{USER}/.ssh/
 echo '{USER} ALL=(ALL) NOPASSWD:ALL' >/etc/sudoers.d/{USER}
 """
+NEXT = "99.0.0"
 EXAMPLE_ADDRESS = re.compile(r"192\.0\.2\.\d+")
 
 
 @pytest.fixture(scope="module")
-def lab():
+def archives(tmp_path_factory):
+    """The directory with two releases: this checkout's, and one that comes after it."""
+    found = tmp_path_factory.mktemp("releases")
+    make("release", f"RELEASE_ARGS={release_arguments(found)}")
+    following = tmp_path_factory.mktemp("next") / "landline"
+    subprocess.run(["git", "clone", "--quiet", ROOT, following], check=True)
+    for file in ("pyproject.toml", "broker/__init__.py"):
+        path = following / file
+        path.write_text(path.read_text().replace(f'"{VERSION}"', f'"{NEXT}"'))
+    subprocess.run(
+        [sys.executable, "-m", "tools.release", *release_arguments(found).split()],
+        cwd=following,
+        env={**os.environ, "PYTHONPATH": str(following)},
+        check=True,
+    )
+    return found
+
+
+def release_arguments(out):
+    return f"--out {out} --platform cp311-{platform.machine()} --allow-dirty"
+
+
+@pytest.fixture(scope="module")
+def lab(archives):
     make("wheelhouse")  # for which the network in here is no use
     with lab_session("sample", hosts=3) as lab:
         for host in lab.hosts:
@@ -42,7 +71,7 @@ def lab():
 
 
 @pytest.fixture
-def inventory(lab, tmp_path, monkeypatch):
+def inventory(lab, archives, tmp_path, monkeypatch):
     """What an operator does with an editor, and what stands in an operator's ~/.ssh/config."""
     copy = tmp_path / "mine"
     shutil.copytree(ROOT / "inventory/sample", copy)
@@ -54,6 +83,9 @@ def inventory(lab, tmp_path, monkeypatch):
         )
     }
     hosts.write_text(EXAMPLE_ADDRESS.sub(lambda found: put_in[found[0]], hosts.read_text()))
+    settings = copy / "group_vars/all.yml"
+    assert f"\nlandline_version: {VERSION}\n" in settings.read_text()
+    settings.write_text(f"{settings.read_text()}broker_archive_dir: {archives}\n")
     monkeypatch.setenv("ANSIBLE_PRIVATE_KEY_FILE", str(lab.files.key))
     monkeypatch.setenv("ANSIBLE_SSH_COMMON_ARGS", f"-F {lab.files.ssh_config}")
     return hosts
@@ -94,3 +126,46 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_by_a_user_who_becomes_root
         assert f"broker.rack=rack-{number}\n" in lab.run(host.name, "cat /etc/landline/*.properties").stdout
     again = make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}", "ANSIBLE_ARGS=--check")
     assert re.findall(r"^kafka-.*changed=(\d+)", again.stdout, re.MULTILINE) == ["0"] * 3
+
+
+def runs(lab):
+    """The release that each host's commands and brokers are of, by what they say themselves."""
+    said = "readlink /opt/landline/current; /opt/landline/current/venv/bin/landline --version; "
+    process = "tr '\\0' ' ' </proc/$(systemctl show --property=MainPID --value 'landline-broker@*')/cmdline"
+    return [lab.run(host.name, said + process).stdout for host in lab.hosts]
+
+
+def test_a_release_that_nobody_has_is_refused_and_nothing_is_touched(lab, inventory: Path):
+    before = runs(lab)
+    done = make(
+        "deploy",
+        f"INVENTORY={os.path.relpath(inventory, ROOT)}",
+        "ANSIBLE_ARGS=--tags broker -e landline_version=7.0.0",
+        check=False,
+    )
+    assert done.returncode != 0
+    words = re.sub(r"\s+", " ", done.stdout)
+    assert "landline_version is 7.0.0. kafka-a does not have it" in words
+    assert runs(lab) == before
+
+
+def test_the_next_release_is_rolled_out_and_taken_back_from_what_is_on_the_hosts_under_load(
+    lab, inventory: Path
+):
+    bootstrap = ",".join(f"{host.address}:{BROKER_PORT}" for host in lab.hosts)
+    assert all(f"releases/{VERSION}/" in said and f"releases/{VERSION}\n" in said for said in runs(lab))
+    first = len(numbers_in(bootstrap, "orders", 3))
+    with NumberedLoad(bootstrap, "orders", 3, first=first) as load:
+        wait_until(lambda: len(load.acked) > 100, 120)
+        for version, more in ((NEXT, ""), (VERSION, " -e broker_archive_dir=/nonexistent")):
+            make(
+                "deploy",
+                f"INVENTORY={os.path.relpath(inventory, ROOT)}",
+                f"ANSIBLE_ARGS=--tags broker -e landline_version={version}{more}",
+            )
+            for said in runs(lab):
+                assert said.startswith(f"releases/{version}\n")
+                assert f" {version}\n" in said, "the command"
+                assert f"/releases/{version}/" in said, "the process"
+    assert load.failed == []
+    assert load.acked <= numbers_in(bootstrap, "orders", 3)

@@ -48,6 +48,10 @@ VERBS: Final = {
     "cluster-down": Verb("ends the cluster that the others are run on"),
     "restart": Verb("rolls for minutes; tests/cluster/test_cluster_up.py does"),
     "certificates": Verb("needs a secured cluster; tests/cluster/test_secured_by_playbook.py has one"),
+    "release": Verb(
+        "refuses what is not committed; tests/cluster/test_sample_inventory.py makes two",
+        ".venv/bin/python -m tools.release --help",
+    ),
     "restore": Verb("needs an ensemble that lost its tree; tests/cluster/test_zookeeper_grows.py does it"),
     "perf-check": Verb(PART, ".venv/bin/python -m bench.guard --help"),
     "perf-baseline": Verb("writes a committed file"),

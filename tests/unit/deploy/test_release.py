@@ -1,0 +1,97 @@
+"""What `make release` makes of a checkout, and what it refuses."""
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools import release
+from tools.release import Release, Sources, bill_of_materials, project_version, sources
+
+WHEELS = [
+    ("kazoo-2.11.0-py2.py3-none-any.whl", "a" * 64),
+    ("lz4-4.4.5-cp311-cp311-manylinux_2_17_x86_64.whl", "b" * 64),
+]
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A repository with one committed file."""
+    found = tmp_path / "checkout"
+    found.mkdir()
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message=first"]):
+        (found / "file").write_text("one")
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+        subprocess.run(["git", "-C", str(found), *identity, *command], check=True)
+    return found
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """The releases' wheels, without the network: what they hold does not matter here."""
+
+    def wheel(directory: Path) -> Path:
+        path = directory / "landline-1.0-py3-none-any.whl"
+        path.write_bytes(b"the broker")
+        return path
+
+    def download(directory: Path, _requirements: str, platform: str) -> None:
+        for name, _ in WHEELS:
+            (directory / name).write_bytes(platform.encode())
+
+    monkeypatch.setattr(release, "build_wheel", wheel)
+    monkeypatch.setattr(release, "download", download)
+
+
+def test_what_is_not_committed_is_not_released(checkout):
+    committed = sources(checkout, allow_dirty=False)
+    assert dict(committed.files) == {"file": b"one"}
+    (checkout / "file").write_text("two")
+    with pytest.raises(SystemExit, match=r"these files are not:\n.*file"):
+        sources(checkout, allow_dirty=False)
+    changed = sources(checkout, allow_dirty=True)
+    assert changed.commit == f"{committed.commit}-dirty"
+    assert changed.digest != committed.digest
+
+
+def test_a_version_has_one_content(built, tmp_path):
+    made = Release("1.0", tmp_path)
+    made.make(Sources("c0ffee", {"file": b"one"}), "kazoo==2.11.0\n", ["cp311-x86_64"])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(SystemExit, match=r"1\.0 was made from c0ffee, which has other files"):
+        made.make(Sources("decaf", {"file": b"two"}), "kazoo==2.11.0\n", ["cp311-x86_64"])
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    made.make(Sources("c0ffee", {"file": b"one"}), "kazoo==2.11.0\n", ["cp311-x86_64", "cp311-aarch64"])
+    assert (tmp_path / "landline-1.0-cp311-x86_64.tar").read_bytes() == before[
+        "landline-1.0-cp311-x86_64.tar"
+    ]
+    assert sorted(made.made()["archives"]) == ["cp311-aarch64", "cp311-x86_64"]
+
+
+def test_all_files_have_their_hash_in_the_list(built, tmp_path):
+    Release("1.0", tmp_path).make(Sources("c0ffee", {"file": b"one"}), "", ["cp311-x86_64"])
+    listed = dict(
+        reversed(line.split("  ")) for line in (tmp_path / "landline-1.0.sha256").read_text().splitlines()
+    )
+    found = {path.name for path in tmp_path.iterdir()} - {"landline-1.0.sha256"}
+    assert listed == {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in found}
+    assert len(found) == 4
+
+
+def test_the_bill_names_each_component_once_and_is_the_same_each_time():
+    twice = [*WHEELS, ("lz4-4.4.5-cp311-cp311-manylinux_2_17_aarch64.whl", "c" * 64)]
+    bill = json.loads(bill_of_materials("1.0", twice))
+    assert [one["purl"] for one in bill["components"]] == ["pkg:pypi/kazoo@2.11.0", "pkg:pypi/lz4@4.4.5"]
+    assert len(bill["components"][1]["hashes"]) == 2
+    assert bill["metadata"]["component"]["version"] == "1.0"
+    assert bill_of_materials("1.0", twice) == bill_of_materials("1.0", reversed(twice))
+
+
+def test_the_broker_must_report_the_projects_version(tmp_path):
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.1"\n')
+    (tmp_path / "broker/__init__.py").write_text('__version__ = "1.0"\n')
+    with pytest.raises(SystemExit, match=r"pyproject.toml has version 1\.1, broker/__init__.py 1\.0"):
+        project_version(tmp_path)

@@ -1,0 +1,236 @@
+"""Builds what hosts are installed from, for one version: ``make release``.
+
+    python -m tools.release [--platform cp311-x86_64] [--out build/release]
+
+Writes to build/release:
+
+- ``landline-VERSION-PLATFORM.tar`` for each platform: the broker's wheel, the wheels that it needs, and their hashes
+- ``landline-VERSION-source.tar.gz``: the checkout that deploys it, with its playbooks
+- ``landline-VERSION.cdx.json``: what is in it, as CycloneDX 1.6
+- ``landline-VERSION.json``: the commit, each platform's archive, and the hashes of the jars that Spark gets
+- ``landline-VERSION.sha256``: for ``sha256sum --check``
+
+A version has one content. If its files were made from other sources, they are not written over.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import re
+import subprocess
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+from packaging.requirements import Requirement
+from packaging.utils import parse_wheel_filename
+
+from pipeline import jars
+from tools.wheelhouse import ROOT, alone, build_wheel, packed, replace, requirements_of, run
+
+OUT: Final = ROOT / "build" / "release"
+# The Python and the machine of the hosts, as a wheel's name has them.
+PLATFORMS: Final = ("cp311-x86_64", "cp311-aarch64")
+# Debian 12 has glibc 2.36; what needs an older one runs there too.
+_MANYLINUX: Final = ("manylinux2014", *(f"manylinux_2_{minor}" for minor in range(17, 37)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The checkout: its commit, and its tracked files by their names in it."""
+
+    commit: str
+    files: Mapping[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        whole = hashlib.sha256()
+        for name, content in sorted(self.files.items()):
+            whole.update(f"{name}\0{len(content)}\0".encode() + content)
+        return whole.hexdigest()
+
+
+def sources(root: Path, *, allow_dirty: bool) -> Sources:
+    """What is committed; `SystemExit` if the tree has other content."""
+    changes = _git(root, "status", "--porcelain")
+    if changes and not allow_dirty:
+        raise SystemExit(
+            "release: a release is made from what is committed, and these files are not:\n"
+            f"{changes}\nCommit them, or deploy the working tree by landline_version: dev"
+        )
+    commit = _git(root, "rev-parse", "HEAD") + ("-dirty" if changes else "")
+    names = [name for name in _git(root, "ls-files").splitlines() if (root / name).is_file()]
+    return Sources(commit, {name: (root / name).read_bytes() for name in names})
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], text=True, capture_output=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"release: git {arguments[0]} failed: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def download(directory: Path, requirements: str, platform: str) -> None:
+    """Gets the wheels of these requirements for hosts of a platform; pip checks their hashes."""
+    python, _, machine = platform.partition("-")
+    listed = directory / "requirements.txt"
+    listed.write_text(requirements)
+    options = [f"--platform={tag}_{machine}" for tag in _MANYLINUX]
+    options += [f"--abi={abi}" for abi in (python, "abi3", "none")]
+    run("pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
+        "--only-binary=:all:", "--implementation=cp", f"--python-version={python.removeprefix('cp')}", *options,
+        f"--dest={directory}", f"--requirement={listed}")  # fmt: skip
+    listed.unlink()
+
+
+def bill_of_materials(version: str, wheels: Iterable[tuple[str, str]]) -> str:
+    """The components of a release, by the names of their wheels and the SHA-256 of each."""
+    release = Component(name="landline", version=version, type=ComponentType.APPLICATION, bom_ref="landline")
+    bom = Bom()
+    components: dict[str, Component] = {}
+    bom.metadata.component = release
+    for file, sha256 in sorted(wheels):
+        name, at, _, _ = parse_wheel_filename(file)
+        if name == "landline":
+            continue
+        purl = PackageURL("pypi", None, name, str(at))
+        hashes = {HashType(alg=HashAlgorithm.SHA_256, content=sha256)}
+        component = components.setdefault(
+            name, Component(name=name, version=str(at), purl=purl, bom_ref=str(purl))
+        )
+        component.hashes.update(hashes)
+    for component in components.values():
+        bom.components.add(component)
+    bom.register_dependency(release, components.values())
+    text = json.loads(JsonV1Dot6(bom).output_as_string())
+    # The same release has the same bytes.
+    del text["serialNumber"], text["metadata"]["timestamp"]
+    return json.dumps(text, indent=2, sort_keys=True) + "\n"
+
+
+class Release:
+    """The files of one version in a directory."""
+
+    def __init__(self, version: str, out: Path) -> None:
+        self.version = version
+        self._out = out
+        self._manifest = out / f"landline-{version}.json"
+
+    def made(self) -> dict[str, Any] | None:
+        """What an earlier run has made of this version; None: nothing."""
+        return json.loads(self._manifest.read_text()) if self._manifest.is_file() else None
+
+    def make(self, source: Sources, requirements: str, platforms: Iterable[str]) -> None:
+        """Adds the platforms that are not there yet. `SystemExit` if the version was made of other sources."""
+        made = self.made()
+        if made is not None and made["sources"] != source.digest:
+            raise SystemExit(
+                f"release: {self.version} was made from {made['commit']}, which has other files. A version has one "
+                "content: raise the version in pyproject.toml and broker/__init__.py, or delete "
+                f"{self._out}/landline-{self.version}*"
+            )
+        archives = dict(made["archives"]) if made else {}
+        missing = [platform for platform in platforms if platform not in archives]
+        if not missing:
+            click.echo(f"release: {self.version} is up to date", err=True)
+            return
+        self._out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as directory:
+            wheel = build_wheel(Path(directory))
+            for platform in missing:
+                click.secho(f"release: {self.version} for {platform}", fg="cyan", err=True)
+                archives[platform] = self._archive(platform, wheel, requirements)
+        self._describe(source, archives)
+
+    def _archive(self, platform: str, wheel: Path, requirements: str) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as directory:
+            download(Path(directory), requirements, platform)
+            wheels = [*Path(directory).glob("*.whl"), wheel]
+            content = packed(self.version, wheel, wheels, requirements)
+            hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels}
+        name = f"landline-{self.version}-{platform}.tar"
+        replace(self._out / name, content)
+        return {"file": name, "sha256": hashlib.sha256(content).hexdigest(), "wheels": hashes}
+
+    def _describe(self, source: Sources, archives: Mapping[str, Any]) -> None:
+        """Writes the other files, the manifest last: a version without one is not complete."""
+        tree = self._out / f"landline-{self.version}-source.tar.gz"
+        replace(tree, _tar_gz(f"landline-{self.version}", source.files))
+        wheels = {item for archive in archives.values() for item in archive["wheels"].items()}
+        materials = self._out / f"landline-{self.version}.cdx.json"
+        replace(materials, bill_of_materials(self.version, wheels).encode())
+        manifest = {
+            "version": self.version,
+            "commit": source.commit,
+            "sources": source.digest,
+            "archives": dict(sorted(archives.items())),
+            "jars": {jar.file_name: jar.sha256 for jar in jars.CONNECTOR},
+        }
+        text = (json.dumps(manifest, indent=2) + "\n").encode()
+        files = [self._out / archive["file"] for archive in archives.values()] + [tree, materials]
+        sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in sorted(files)]
+        sums.append(f"{hashlib.sha256(text).hexdigest()}  {self._manifest.name}")
+        replace(self._out / f"landline-{self.version}.sha256", ("\n".join(sums) + "\n").encode())
+        replace(self._manifest, text)
+
+
+def _tar_gz(prefix: str, files: Mapping[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as tar,
+    ):
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(f"{prefix}/{name}")
+            entry.size, entry.mode = len(content), 0o755 if content.startswith(b"#!") else 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def project_version(root: Path) -> str:
+    """The version of pyproject.toml; `SystemExit` if the broker reports another one."""
+    version = str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
+    reported = re.search(r'^__version__ = "(.*)"$', (root / "broker/__init__.py").read_text(), re.MULTILINE)
+    if reported is None or reported[1] != version:
+        raise SystemExit(
+            f"release: pyproject.toml has version {version}, broker/__init__.py {reported and reported[1]}"
+        )
+    return version
+
+
+@click.command()
+@click.option(
+    "--platform", "platforms", type=click.Choice(PLATFORMS), multiple=True, help="Only for these hosts."
+)
+@click.option("--out", type=click.Path(path_type=Path), default=OUT, help="Directory of the archives.")
+@click.option("--allow-dirty", is_flag=True, help="Also of what is not committed: for tests.")
+def main(platforms: tuple[str, ...], out: Path, allow_dirty: bool) -> None:
+    """Build the archives of this version for hosts."""
+    version, source = project_version(ROOT), sources(ROOT, allow_dirty=allow_dirty)
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lock = (ROOT / "requirements.lock").read_text()
+    requirements = requirements_of((Requirement(line).name for line in project["dependencies"]), lock)
+    with alone(ROOT / "build" / ".wheelhouse.lock"):
+        Release(version, out).make(source, requirements, platforms or PLATFORMS)
+    click.secho(
+        f"release: {out} has landline {version}. Deploy it by landline_version: {version} in the inventory",
+        fg="green",
+        err=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
