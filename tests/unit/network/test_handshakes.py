@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,28 @@ def test_a_client_is_served_after_its_handshake_with_its_principal(site: Site) -
     assert site.principals == ["User:somebody"]
     assert site.handshakes.succeeded["SSL"] == 1
     wait_until(lambda: site.quotas.total == 0, WAIT_S)
+
+
+def test_what_a_broker_answers_cannot_be_read_on_the_wire(site: Site) -> None:
+    said = b"only for those two" * 100
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = site.client.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    on_the_wire, got = b"", b""
+    with site.raw() as raw:
+        client_wants: Callable[[], object] = client.do_handshake
+        while said not in got:
+            try:
+                got += client_wants() or b""  # type: ignore[operator]
+                if client_wants == client.do_handshake:
+                    client.write(frame(1, said))
+                    client_wants = partial(client.read, 10_000)
+            except ssl.SSLWantReadError:
+                raw.sendall(outgoing.read())
+                received = raw.recv(10_000)
+                on_the_wire += received
+                incoming.write(received)
+    assert len(on_the_wire) > len(said)
+    assert said[:18] not in on_the_wire
 
 
 def test_the_plain_listener_beside_it_stays_plain(site: Site) -> None:
