@@ -34,10 +34,12 @@ MANY_PARTITIONS_S = {
 BESIDE_HOSTILE_P99_MS = Goal(value=20, times=1)
 BESIDE_HOSTILE_ALONE_P99_MS = Goal(value=20)
 BESIDE_HOSTILE_TIMES_BEFORE = Goal(value=3)
-# The limits of a broker's memory according to its configuration: 12 KiB for an idle connection, the bytes of
-# queued.max.request.bytes and their buffers, 64 KiB for a client that does not read, a kilobyte for a
-# producer id of landline.producer.id.broker.max.count, 2.6 KB for a group of landline.group.max.count.
+# The limits of a broker's memory according to its configuration: 12 KiB for an idle connection, 20 KiB by
+# TLS, the bytes of queued.max.request.bytes and their buffers, 64 KiB for a client that does not read, a
+# kilobyte for a producer id of landline.producer.id.broker.max.count, 2.6 KB for a group of
+# landline.group.max.count.
 KEPT_IDLE = Goal(value=120)
+KEPT_IDLE_TLS = Goal(value=200)
 KEPT_HALVES = Goal(value=96)
 KEPT_READERS = Goal(value=16)
 KEPT_PRODUCERS = Goal(value=300)

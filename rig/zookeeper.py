@@ -24,6 +24,7 @@ DEBIAN_JAR = Path("/usr/share/java/zookeeper.jar")
 DEBIAN_LOG_JAR = Path("/usr/share/java/slf4j-simple.jar")
 # TLS needs them, and the jar's manifest does not name them.
 DEBIAN_TLS_JARS = tuple(Path("/usr/share/java", f"netty-{name}.jar") for name in ("codec", "resolver"))
+DIGEST_LOGIN = "org.apache.zookeeper.server.auth.DigestLoginModule"
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JVM_FLAGS = ("-Xmx128m", *SHORT_LIVED_JVM)
 START_TIMEOUT_S = 60.0
@@ -37,7 +38,8 @@ class ZooKeeperServer:
     ``tick_ms`` is ZooKeeper's tickTime: session timeouts are 2 to 20 ticks, whatever a client requests.
     ``quorum`` has the settings of an ensemble's member; such a server waits for its disk. ``tls`` has a key
     store and a trust store, PEM files: with it the server has a second port that speaks TLS, and accepts only
-    clients with a certificate there.
+    clients with a certificate there. ``users`` are those who may log in by SASL DIGEST-MD5, with their
+    passwords, which the server reads from a JAAS file.
     """
 
     def __init__(
@@ -47,10 +49,14 @@ class ZooKeeperServer:
         port: int | None = None,
         quorum: Mapping[str, object] | None = None,
         tls: tuple[Path, Path] | None = None,
+        *,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self.host = "127.0.0.1"
         self.secure_port = free_port() if tls else None
         self._tls = tls
+        self._users = users or {}
+        self._jaas = data_dir / "jaas.conf"
         self.port = port or free_port()
         self.data_dir = data_dir
         self._tick_ms = tick_ms
@@ -82,6 +88,9 @@ class ZooKeeperServer:
         """Starts the server; a member of an ensemble serves only with a majority."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._config.write_text(self._properties())
+        if self._users:
+            options = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
+            self._jaas.write_text(f"Server {{ {DIGEST_LOGIN} required {options}; }};\n")
         self._process.start()
 
     def wait_ready(self) -> None:
@@ -119,11 +128,12 @@ class ZooKeeperServer:
         self._process.kill()
 
     def _command(self) -> list[str]:
+        flags = (f"-Djava.security.auth.login.config={self._jaas}",) if self._users else ()
         if DEBIAN_JAR.exists():
             classpath = ":".join(map(str, (DEBIAN_JAR, DEBIAN_LOG_JAR, *DEBIAN_TLS_JARS)))
             log_flag = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-            return ["java", *JVM_FLAGS, log_flag, "-cp", classpath, MAIN_CLASS, str(self._config)]
-        return kafka_dist.java_command(MAIN_CLASS, str(self._config), jvm=JVM_FLAGS)
+            return ["java", *JVM_FLAGS, *flags, log_flag, "-cp", classpath, MAIN_CLASS, str(self._config)]
+        return kafka_dist.java_command(MAIN_CLASS, str(self._config), jvm=(*JVM_FLAGS, *flags))
 
     def _properties(self) -> str:
         settings = {
@@ -154,6 +164,8 @@ class ZooKeeperServer:
                 # Certificates of clients have no host names.
                 "ssl.hostnameVerification": "false",
             }
+        if self._users:
+            settings["authProvider.sasl"] = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
         if self._quorum is not None:
             settings |= {"forceSync": "yes", **self._quorum}
         return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -46,7 +46,7 @@ class Row:
     key: str
     title: str
     count: int
-    bound: Goal | None
+    bound: Goal
     holds: Holding | None
     config: Mapping[str, object] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ def _groups(broker: BrokerProcess, count: int) -> Iterator[None]:
 
 ROWS: Final = (
     Row("idle", "{:,} idle connections", 10_000, goals.KEPT_IDLE, _idle),
-    Row("tls", "{:,} idle TLS connections", 10_000, None, None),
+    Row("tls", "{:,} idle TLS connections", 10_000, goals.KEPT_IDLE_TLS, None),
     Row(
         "halves",
         "{:,} halves of requests of 1 MiB",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from broker.config.broker_config import BrokerConfig
@@ -236,9 +235,9 @@ def make_client_login(config: BrokerConfig) -> ClientLogin | None:
         return None
     tokens = None
     if login.kerberos is not None:
-        from broker.server.kerberos import gssapi_tokens
+        from broker.server.kerberos import KerberosClient
 
-        tokens = partial(gssapi_tokens, login.kerberos)
+        tokens = KerberosClient(login.kerberos).tokens
     return ClientLogin(login.mechanism, login.user, login.password, tokens)
 
 

@@ -7,6 +7,7 @@ krb5.conf, lock and write the replay cache, and, of a client, ask the KDC. So a 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,6 +24,8 @@ from broker.sasl.exchange import LoginFailed, Tokens
 from broker.sasl.gssapi_exchange import GssapiExchange, GssapiTokens
 from broker.security.kerberos_names import KerberosNames, NameRefusedError
 
+_SILENT_S: Final = 10
+_KDC_UNREACH: Final = -1765328228 & 0xFFFFFFFF  # KRB5_KDC_UNREACH, as GSSAPI's unsigned minor code
 _KERBEROS: Final = (gssapi.MechType.kerberos,)
 
 
@@ -60,18 +63,36 @@ def gssapi_exchanges(kerberos: Kerberos) -> Callable[[], ApartExchange]:
     return lambda: ApartExchange(GssapiExchange(_Context(accept), user_of))
 
 
-def gssapi_tokens(login: KerberosLogin, host: str) -> Tokens:
-    """The tokens by which this broker logs in to the one on ``host``."""
-    return GssapiTokens(_Context(partial(_initiating, login, host)))
+class KerberosClient:
+    """How this broker logs in to others. Thread-safe.
+
+    libkrb5 takes up to half a minute to give up a KDC that does not answer. For a while after that every log-in
+    fails at once, so that a broker that stops does not wait anew for each attempt to reach the controller.
+    """
+
+    def __init__(self, login: KerberosLogin, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._login = login
+        self._now_s = now_s
+        self._silent_until_s = 0.0
+
+    def tokens(self, host: str) -> Tokens:
+        """The tokens by which this broker logs in to the one on ``host``."""
+        if self._now_s() < self._silent_until_s:
+            raise LoginFailed(f"no KDC answered in the last {_SILENT_S} s")
+        return GssapiTokens(_Context(partial(_initiating, self._login, host), self._no_kdc))
+
+    def _no_kdc(self) -> None:
+        self._silent_until_s = self._now_s() + _SILENT_S
 
 
 class _Context:
     """A security context; see :class:`~broker.sasl.gssapi_exchange.SecurityContext`. ``make`` makes the library's
-    when the first token comes.
+    when the first token comes. ``no_kdc`` is told that no KDC could be reached.
     """
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], no_kdc: Callable[[], None] = lambda: None) -> None:
         self._make = make
+        self._no_kdc = no_kdc
         self._made: Any = None
 
     @property
@@ -83,12 +104,16 @@ class _Context:
             return str(self._made.initiator_name)
 
     def step(self, token: bytes) -> bytes:
-        with _failing():
+        try:
             if self._made is None:
                 self._made = self._make()
                 # Without this an error would become a token, and be raised by whatever comes next.
                 self._made.__DEFER_STEP_ERRORS__ = False
             return self._made.step(token or None) or b""
+        except GSSError as error:
+            if error.min_code == _KDC_UNREACH:
+                self._no_kdc()
+            raise LoginFailed(_reason(error)) from error
 
     def wrap(self, message: bytes) -> bytes:
         with _failing():

@@ -38,8 +38,8 @@ _NEEDLESS: Final[Mapping[str, Mapping[str, Mapping[str, Any] | None]]] = {
         "ssl": _of_the_real("ssl"),
     },
     "kazoo.client": {
-        "hashlib": {},  # OpenSSL, for digest ACLs
-        "ssl": {"SSLError": _NeverRaisedError},  # OpenSSL; `zookeeper.ssl.client.enable` is refused
+        "hashlib": _of_the_real("hashlib"),  # OpenSSL, for digest ACLs, and for the log-in by SASL
+        "ssl": {"SSLError": _NeverRaisedError},  # OpenSSL, which a broker with TLS has loaded before
     },
     "kio.serial.readers": {
         "typing_extensions": {"Buffer": object},  # one name, in annotations

@@ -322,7 +322,7 @@ class ZooKeeperStore:
             logger=logger,
             auth_data={("digest", self._access.digest)} if self._access.digest else None,
         )
-        KazooConnection(client, self._access.sasl)
+        self._connection = KazooConnection(client, self._access.sasl)
         client.add_listener(lambda state: self._events.put(partial(self._on_state, state)))
         return client
 
@@ -373,8 +373,10 @@ class ZooKeeperStore:
             for path, result in pending:
                 value = self._outcome(path, result, deadline)
                 if isinstance(value, ConnectionLossError):
-                    if self._closed or time.monotonic() >= deadline:
+                    if self._closed:
                         raise value
+                    if time.monotonic() >= deadline:
+                        raise self._with_reason(value)
                     time.sleep(RETRY_PAUSE_S)
                     break
                 if isinstance(value, SessionExpiredError | UnimplementedError):
@@ -382,6 +384,10 @@ class ZooKeeperStore:
                 done.append(value)
                 deadline = time.monotonic() + self._operation_timeout_s
         return done
+
+    def _with_reason(self, error: ConnectionLossError) -> ConnectionLossError:
+        reason = self._connection.no_log_in
+        return ConnectionLossError(f"{error}: {reason}") if reason else error
 
     def _outcome(self, path: str, result: IAsyncResult, deadline: float) -> Any:
         try:

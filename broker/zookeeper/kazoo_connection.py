@@ -11,14 +11,20 @@ import struct
 from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionDropped
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import ReplyHeader
+from kazoo.protocol.serialization import SASL, ReplyHeader
 
+_UNFINISHED = (
+    "its log-in by SASL has no end: check that the server has a JAAS file and SASLAuthenticationProvider"
+)
+# DIGEST-MD5 takes two. A server without SASL answers each with an empty one, which kazoo answers too.
+_MOST_TOKENS = 4
 _NONSENSE = (struct.error, ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 
 class KazooConnection(ConnectionHandler):
     """The connection of a kazoo client. It installs itself in ``client``, which must not have
-    been started. ``sasl`` is the user and the password of SASL DIGEST-MD5.
+    been started. ``sasl`` is the user and the password of SASL DIGEST-MD5. ``no_log_in`` says what is
+    wrong while the server does not let this client log in.
     """
 
     def __init__(self, client: KazooClient, sasl: tuple[str, str] | None = None) -> None:
@@ -33,6 +39,7 @@ class KazooConnection(ConnectionHandler):
         )
         client._connection = self  # noqa: SLF001
         self._logged_in = False
+        self.no_log_in = ""
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
         """Kazoo takes a server that is lost during the log-in for a wrong password, and gives up for ever. Once
@@ -44,7 +51,13 @@ class KazooConnection(ConnectionHandler):
             if isinstance(error, AuthFailedError) and not self._logged_in:
                 raise
             raise ConnectionDropped(f"no log-in by SASL: {error!r}") from error
-        self._logged_in = True
+        self._logged_in, self.no_log_in = True, ""
+
+    def _submit(self, request: object, timeout: float, xid: int | None = None) -> None:
+        if isinstance(request, SASL) and xid is not None and xid > _MOST_TOKENS:
+            self.no_log_in = _UNFINISHED
+            raise ConnectionDropped(_UNFINISHED)
+        super()._submit(request, timeout, xid)
 
     def _read_socket(self, read_timeout: float) -> object:
         try:

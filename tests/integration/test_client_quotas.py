@@ -249,6 +249,8 @@ def test_topic_changes_above_their_rate_are_refused_or_throttled(broker: Landlin
         error, throttle_s = create("fourth", 5)
         assert error is Errors.NONE, "an old client is not refused"
         assert throttle_s > 0
+        many = {"topics": [{"name": f"asked-for-{n}"} for n in range(80)], "allow_auto_topic_creation": True}
+        assert client.ask(ApiKey.METADATA, 4, many).throttle_time.total_seconds() > 0
     alter(broker, {"user": "ANONYMOUS"}, {"controller_mutation_rate": None})
 
 
@@ -302,3 +304,7 @@ def test_quotas_that_exist_at_start_are_in_force(data_dir: Path, broker: Landlin
         asked = {"topics": None, "allow_auto_topic_creation": False}
         throttle_times = [client.ask(ApiKey.METADATA, 4, asked).throttle_time for _ in range(2)]
         assert throttle_times[-1].total_seconds() > 0
+        steps = again.log_text().rpartition("broker_started")[2]
+        assert steps.index("DynamicConfigManager=") < steps.index("SocketServer="), (
+            "before clients are served"
+        )

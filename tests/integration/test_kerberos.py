@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, NewTopic, Resource
 from broker.config.kerberos import RULES
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
+from broker.sasl.exchange import LoginFailed
 from rig.brokers import HOST, unused_port, write_properties
 from rig.kafka_dist import run_tool
 from rig.landline_broker import COMMAND, REPOSITORY, LandlineStandalone
@@ -231,6 +234,39 @@ def test_a_key_file_that_hangs_holds_up_nobody_else(world: World) -> None:
         os.close(pipe)
     with connection(world) as raw:
         assert log_in(raw, "GSSAPI", world.realm.tokens("bob")).error_code == Errors.NONE
+
+
+def test_a_kdc_that_is_silent_holds_up_only_who_needs_it(world: World) -> None:
+    """The broker needs none to let in a client that has its ticket."""
+    with connection(world) as raw:
+        assert log_in(raw, "GSSAPI", world.realm.tokens("alice")).error_code == Errors.NONE
+    world.realm.add("dave")
+    got: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    asking = threading.Thread(target=lambda: got.put(world.realm.tokens("dave").next(b"")))
+    with world.realm.silent():
+        asking.start()
+        with connection(world) as raw:
+            assert log_in(raw, "GSSAPI", world.realm.tokens("alice")).error_code == Errors.NONE
+            assert raw.ask(ApiKey.METADATA, 5, {"topics": [], "allow_auto_topic_creation": False}).brokers
+        assert asking.is_alive()
+    assert got.get(timeout=60)
+    asking.join()
+
+
+def test_a_kdc_that_was_not_reached_is_not_asked_again_for_a_while(world: World, tmp_path: Path) -> None:
+    now_s = 0.0
+    with pytest.MonkeyPatch.context() as patch, Realm(tmp_path / "kdc") as realm:
+        patch.setenv("KRB5_CONFIG", str(realm.krb5_conf))
+        realm.add(SERVICE, "alice")
+        client = realm.client("alice", lambda: now_s)
+        realm.stop()
+        with pytest.raises(LoginFailed, match="Cannot contact any KDC"):
+            client.tokens(kerberos.HOST).next(b"")
+        realm.start()
+        with pytest.raises(LoginFailed, match="no KDC answered in the last 10 s"):
+            client.tokens(kerberos.HOST)
+        now_s = 10.0
+        assert client.tokens(kerberos.HOST).next(b"")
 
 
 def check(world: World, tmp_path: Path, changes: dict[str, object], **env: str) -> str:

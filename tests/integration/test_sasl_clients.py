@@ -243,3 +243,25 @@ def can_log_in(broker: SaslBroker, user: str, password: str) -> bool:
         assert errors
         return False
     return True
+
+
+def shown(broker: SaslBroker, user: str) -> tuple[bytes, str]:
+    """The salt and the number of iterations that anybody is told of a user."""
+    with RawClient(HOST, broker.sasl_port) as raw:
+        assert raw.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-512"}).error_code == Errors.NONE
+        said = raw.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": f"n,,n={user},r=nonce".encode()})
+    _, salt, iterations = bytes(said.auth_bytes).decode().split(",")
+    return base64.b64decode(salt.removeprefix("s=")), iterations
+
+
+def test_unknown_users_look_like_known_ones_and_the_same_after_a_restart(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    argv = [*COMMAND, "credentials", "set", "--data-dir", str(data), "--user", "admin"]
+    subprocess.run(argv, cwd=REPOSITORY, input="admin-secret\n", text=True, check=True)
+    with SaslBroker(data) as broker:
+        admin, nobody = shown(broker, "admin"), shown(broker, "nobody")
+        assert (len(nobody[0]), nobody[1]) == (len(admin[0]), admin[1]) == (24, "i=4096")
+        assert shown(broker, "noone")[0] != nobody[0]
+        broker.stop()
+        broker.start()
+        assert shown(broker, "nobody") == nobody

@@ -103,7 +103,8 @@ def texts(config: dict[str, object]) -> dict[str, str]:
 def test_a_broker_writes_its_znodes_by_tls_so_that_only_it_may_change_them(
     site: Site, tmp_path: Path
 ) -> None:
-    config = site.config("sealed", zookeeper_set_acl="true")
+    # The session is to be ended by the command, not by its timeout, however long the command takes to start.
+    config = site.config("sealed", zookeeper_set_acl="true", zookeeper_session_timeout_ms=30_000)
     with LandlineBroker(1, "", tmp_path / "data", config) as broker:
         store = connected(str(config["zookeeper.connect"]), access_from(texts(config)))
         stranger = connected(f"{site.server.connect_string}/sealed", ZooKeeperAccess())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -110,7 +111,14 @@ def slow_verdict(all_: Sequence[AclBinding], given_defaults: Defaults, question:
 @given(bindings, defaults, st.lists(questions, min_size=1, max_size=8))
 def test_the_snapshot_decides_as_a_slow_reading_of_the_rules(all_, given_defaults, asked) -> None:
     snapshot = snapshot_of(all_, given_defaults)
-    for question in (*asked, *asked):  # the second time from what is kept
+    # Of the questions at random, few are about two ACLs that meet.
+    met = [
+        (who, host, entry.operation, pattern.resource_type, pattern.name)
+        for pattern, entry in all_
+        if entry.operation != AclOperation.ALL
+        for who, host in product(("User:alice", "User:bob"), ("10.0.0.1", "10.0.0.3"))
+    ]
+    for question in (*asked, *met, *asked):  # the second time from what is kept
         assert snapshot.allows(*question) is slow_verdict(all_, given_defaults, question)
 
 

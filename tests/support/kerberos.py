@@ -10,9 +10,12 @@ import os
 import socket
 import subprocess
 import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
@@ -22,6 +25,9 @@ from broker.sasl.exchange import Tokens
 from rig.ports import free_port
 from rig.processes import ManagedProcess
 from rig.raw_client import RawClient
+
+if TYPE_CHECKING:
+    from broker.server.kerberos import KerberosClient
 
 HOST = "localhost"
 SERVICE = f"kafka/{HOST}"
@@ -75,14 +81,31 @@ class Realm:
         self._kdc = ManagedProcess("KDC", lambda: [_tool("krb5kdc"), "-n"], root / "kdc.log", self.env)
 
     def __enter__(self) -> Self:
-        self._kdc.start()
-        self._kdc.wait_ready(self._is_ready, 30)
+        self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts the KDC."""
+        self._kdc.start()
+        self._kdc.wait_ready(self._is_ready, 30)
+
+    def stop(self) -> None:
+        """Ends the KDC; its database stays."""
         self._kdc.stop()
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """The KDC takes connections and answers nothing."""
+        self._kdc.freeze()
+        try:
+            yield
+        finally:
+            self._kdc.thaw()
 
     def add(self, *principals: str) -> None:
         """Makes principals, each with its key in a file."""
@@ -112,11 +135,15 @@ class Realm:
         }
 
     def tokens(self, principal: str, host: str = HOST) -> Tokens:
-        """The tokens of a client in this process; imported late, when the library is there."""
-        from broker.server.kerberos import gssapi_tokens
+        """The tokens of a client in this process."""
+        return self.client(principal).tokens(host)
+
+    def client(self, principal: str, now_s: Callable[[], float] = time.monotonic) -> KerberosClient:
+        """A client in this process; imported late, when the library is there."""
+        from broker.server.kerberos import KerberosClient
 
         login = KerberosLogin(f"{principal}@{self.name}", str(self.keys[principal]), "kafka")
-        return gssapi_tokens(login, host)
+        return KerberosClient(login, now_s)
 
     def only_token(self, principal: str) -> bytes:
         """The only token of a client that asks for no proof of the server, as Java's do."""

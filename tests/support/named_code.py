@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BASES = (ROOT, ROOT / "broker", ROOT / "tests")
 _QUOTED = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"[\w.-]+(/[\w.-]+)*(\.(py|yml|toml)|/)|[\w.-]+(/[\w.-]+)+")
+_TEST = re.compile(r"([\w./-]+\.py)::(\w+)")
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _MEMBER = re.compile(r"([A-Z][a-z]\w*)(?:\.(\w+))?")
 
@@ -55,6 +56,14 @@ def named_in(text: str) -> Iterator[Named]:
                     yield Named(number, f"{file.name} {token}", file, token)
 
 
+def named_tests(text: str) -> list[Named]:
+    """Each test of a file, ``file.py::test_name``, that a document names."""
+    return [
+        Named(text.count("\n", 0, match.start()) + 1, match[0], ROOT / match[1], match[2])
+        for match in _TEST.finditer(text)
+    ]
+
+
 def classes_in(text: str) -> list[tuple[str, str | None]]:
     """Each ``Class`` and ``Class.member`` that a document names."""
     found = [_MEMBER.fullmatch(token) for token in _QUOTED.findall(text)]
@@ -64,6 +73,8 @@ def classes_in(text: str) -> list[tuple[str, str | None]]:
 def is_defined(named: Named) -> bool:
     """Whether the file has a function, a method or a class with that name."""
     assert named.path is not None
+    if not named.path.exists():
+        return False
     return named.word in {node.name for node in ast.walk(_tree(named.path)) if isinstance(node, _DEFINITIONS)}
 
 

@@ -1,10 +1,12 @@
 """How a deployment secures listeners: the steps from one set of them to another, certificates, and wrong settings."""
 
 import datetime as dt
+import re
 import shutil
 import socket
 import ssl
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,7 @@ presents = load("plugins/modules/broker_presents.py")
 
 SECURED = security.broker_wanted("sasl_ssl", [], 9091)
 PLAIN = security.broker_wanted("none", [], 9091)
+ROLES = Path(__file__).resolve().parents[3] / "roles"
 BROKERS = "User:CN=landline-broker"
 
 
@@ -350,3 +353,12 @@ def test_a_broker_that_presents_another_certificate_is_told(tmp_path):
     assert told == f"{address} (another certificate)"
     (told,) = presents.wrong(presents.wanted_in(tmp_path / "ca.pem"), [address])
     assert "no answer" in told
+
+
+def test_no_secret_is_in_the_environment_of_a_process_or_on_its_command_line():
+    """A unit and its environment are given names of files, the port and the like."""
+    found = [*ROLES.glob("*/templates/*.service.j2"), *ROLES.glob("*/templates/*env*.j2")]
+    assert len(found) > 5
+    for template in found:
+        words = template.read_text().lower()
+        assert not re.search(r"password|secret|token|landline_users|jaas|private.key", words), template

@@ -9,7 +9,16 @@ import pytest
 
 from tests.stress.lock_sites import lock_sites
 from tests.support.mutations import MUTATIONS
-from tests.support.named_code import ROOT, Named, broker_has, classes_in, is_defined, named_in, rows_of
+from tests.support.named_code import (
+    ROOT,
+    Named,
+    broker_has,
+    classes_in,
+    is_defined,
+    named_in,
+    named_tests,
+    rows_of,
+)
 
 DOCS = ("design.md", "replication.md")
 BROKER = ROOT / "broker"
@@ -77,6 +86,25 @@ def test_every_rule_that_is_said_to_be_broken_on_purpose_is() -> None:
     named |= {row[0] for row in rows_of(text, "## Rules broken on purpose")}
     assert len(named) > 8
     assert named - MUTATIONS.keys() == set()
+
+
+def test_every_threat_names_a_test_that_shows_what_protects() -> None:
+    rows = [row for row in rows_of(text_of("security.md"), "## Threats") if any(row[1:])]
+    assert len(rows) > 70
+    assert [row for row in rows if len(row) != 3 or not row[1] or not named_tests(row[2])] == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_every_test_that_a_document_names_exists(page: Path) -> None:
+    assert [str(one) for one in named_tests(page.read_text(encoding="utf-8")) if not is_defined(one)] == []
+
+
+def test_a_test_that_is_not_there_is_found() -> None:
+    here = "tests/unit/house/test_named_code.py"
+    named = named_tests(
+        f"| x | `{here}::test_a_test_that_is_not_there_is_found`, `{here}::test_x`, `no.py::test_x` |"
+    )
+    assert [is_defined(one) for one in named] == [True, False, False]
 
 
 def test_a_path_is_below_the_checkout_the_broker_or_the_tests() -> None:

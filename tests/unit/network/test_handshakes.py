@@ -7,16 +7,17 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.handshakes import Handshakes, PrincipalError
+from broker.network.handshakes import _TURN_NS, Handshakes, PrincipalError
 from broker.network.request_channel import Request, Verdict
-from rig.wait import wait_until
+from rig.wait import last_for, wait_until
 from tests.support.network import Api, answer, frame, is_closed, make_server, read_answer
 from tests.support.tls_pairs import contexts
 
@@ -93,6 +94,28 @@ def test_a_client_is_served_after_its_handshake_with_its_principal(site: Site) -
     assert site.principals == ["User:somebody"]
     assert site.handshakes.succeeded["SSL"] == 1
     wait_until(lambda: site.quotas.total == 0, WAIT_S)
+
+
+def test_what_a_broker_answers_cannot_be_read_on_the_wire(site: Site) -> None:
+    said = b"only for those two" * 100
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = site.client.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    on_the_wire, got = b"", b""
+    with site.raw() as raw:
+        client_wants: Callable[[], object] = client.do_handshake
+        while said not in got:
+            try:
+                got += client_wants() or b""  # type: ignore[operator]
+                if client_wants == client.do_handshake:
+                    client.write(frame(1, said))
+                    client_wants = partial(client.read, 10_000)
+            except ssl.SSLWantReadError:
+                raw.sendall(outgoing.read())
+                received = raw.recv(10_000)
+                on_the_wire += received
+                incoming.write(received)
+    assert len(on_the_wire) > len(said)
+    assert said[:18] not in on_the_wire
 
 
 def test_the_plain_listener_beside_it_stays_plain(site: Site) -> None:
@@ -236,6 +259,54 @@ def test_a_flood_of_handshakes_from_one_address_leaves_the_others_their_turn(tmp
         for thread in flooders:
             thread.join(WAIT_S)
         site.close()
+
+
+class Steps:
+    """The addresses of the handshakes that went on, in order. ``then`` has what happens in which of these steps."""
+
+    def __init__(self, site: Site, then: Mapping[int, Callable[[], None]]) -> None:
+        self.addresses: list[str] = []
+        steps = self
+
+        class Step(ssl.SSLSocket):
+            def do_handshake(self, block: bool = False) -> None:
+                steps.addresses.append(self.getpeername()[0])
+                then.get(len(steps.addresses), lambda: None)()
+                super().do_handshake(block)
+
+        site.handshakes._spent_since_ns = time.monotonic_ns() + 10**12  # this second does not end
+        site.tls.context.sslsocket_class = Step
+
+
+def arrive(site: Site, stack: ExitStack, *sources: str) -> None:
+    """Connections that sent the first byte of a handshake, and that nobody has looked at yet."""
+    for source in sources:
+        stack.enter_context(site.raw(source=source)).sendall(b"\x16")
+    wait_until(lambda: len(site.handshakes._arrived) == len(sources), WAIT_S)
+
+
+def test_of_those_who_wait_the_address_that_cost_the_least_comes_first(site: Site) -> None:
+    dear, cheap = "127.0.0.2", "127.0.0.3"
+    site.handshakes._spent_ns[dear] = 10**12
+    with ExitStack() as stack:
+        steps = Steps(site, {1: lambda: arrive(site, stack, dear, cheap)})
+        stack.enter_context(site.raw())
+        wait_until(lambda: len(steps.addresses) >= 3, WAIT_S)
+    assert steps.addresses[1:3] == [cheap, dear]
+
+
+def test_a_newcomer_does_not_wait_for_all_of_a_crowd(site: Site) -> None:
+    crowd, newcomer = "127.0.0.2", "127.0.0.3"
+    with ExitStack() as stack:
+
+        def newcomer_comes() -> None:
+            arrive(site, stack, newcomer)
+            last_for(2 * _TURN_NS / 1e9)
+
+        steps = Steps(site, {1: lambda: arrive(site, stack, *[crowd] * 3), 2: newcomer_comes})
+        stack.enter_context(site.raw())
+        wait_until(lambda: newcomer in steps.addresses, WAIT_S)
+    assert steps.addresses[1:].index(newcomer) == 1
 
 
 def test_stopping_closes_handshakes_that_are_going_on(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.login_thread import LoginThread
+from broker.network.request_channel import ConnectionInfo
 from broker.network.sasl import Newcomers, SaslListeners
 from broker.network.socket_server import SocketServer
 from broker.protocol.api_keys import ApiKey
@@ -334,3 +335,19 @@ def test_newcomers_share_the_room() -> None:
     assert not newcomers.add("d")
     newcomers.remove("a")
     assert newcomers.add("d")
+
+
+def test_clients_do_not_take_the_places_of_brokers() -> None:
+    sasl = SaslListeners(
+        {"CLIENT": make_offer(), "BROKER": make_offer()},
+        lambda *_: None,
+        failure_delay_ms=0,
+        max_newcomers=2,
+        max_login_ms=1_000,
+    )
+
+    def is_let_in(listener: str, address: str) -> bool:
+        return sasl.open(ConnectionInfo("", address, listener), 0) is not None
+
+    assert [is_let_in("CLIENT", address) for address in "abc"] == [True, True, False]
+    assert is_let_in("BROKER", "d")

@@ -52,6 +52,10 @@ def test_whoever_needs_what_was_left_out_gets_it_whole(module):
     assert printed(f"import {module}; print({module}.__file__ is not None)") == "True"
 
 
+def test_what_kazoo_hashes_a_log_in_with_is_there_when_it_logs_in():
+    assert printed("from kazoo import security; print(security.hashlib.md5(b'').digest_size)") == "16"
+
+
 def test_an_https_client_works_after_the_first_request_over_http():
     program = """
 import urllib.request

@@ -39,6 +39,9 @@ class Connect(NamedTuple):
     @classmethod
     def deserialize(cls, bytes: bytes, offset: int) -> tuple[Self, int]: ...
 
+class SASL(NamedTuple):
+    challenge: bytes
+
 class ReplyHeader(NamedTuple):
     xid: int
     zxid: int
