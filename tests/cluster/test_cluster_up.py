@@ -112,17 +112,22 @@ def test_settings_and_topics_change_without_a_restart(lab, cluster):
         (described,) = admin.describe_configs([resource]).values()
         assert described.result(60)["log.retention.hours"].value == "24"
 
-    assert changed(topics(lab, listed))["h1"] == 0
     gone = {**listed, "state": "absent"}
-    assert f"landline_topics_delete={listed['name']}" in topics(lab, gone)
+    done = topics(lab, gone)
+    assert f"landline_topics_delete={listed['name']}" in done
+    assert changed(done)["h1"] == 0
     done = topics(lab, gone, landline_topics_delete=listed["name"])
     assert f"topic {listed['name']}: deleted" in done
     assert listed["name"] not in admin.list_topics(timeout=60).topics
 
 
 def test_a_changed_setting_rolls_one_broker_at_a_time_the_controller_last(lab, cluster, replicated_topic):
-    done = make("deploy", f"LAB={lab.name}", settings({"num.partitions": 2}))
+    secret = "a-secret-in-the-properties"
+    changes = {"num.partitions": 2, "password.encoder.secret": secret}
+    done = make("deploy", f"LAB={lab.name}", settings(changes) + " --diff")
     assert "without a restart" not in done.stdout
+    assert secret not in done.stdout
+    assert lab.run("h1", f"journalctl --quiet --grep={secret} | grep -v journalctl", check=False).stdout == ""
     rolled = sorted((*times(lab, broker), broker) for broker in cluster.broker_ids())
     # Whoever it was when the first one stopped: a deploy takes minutes, and a session may end meanwhile.
     elected = [(at, broker) for broker in cluster.broker_ids() for at in elections(lab, broker)]
