@@ -18,6 +18,7 @@ from broker.server.http.http_connections import HttpConnection
 from broker.server.http.http_endpoint import REQUEST_TIMEOUT_S, HttpEndpoint
 from broker.server.http.http_handler import serve_connection
 from broker.server.http.http_security import HttpSecurity, TokenGuard
+from broker.server.http.overview import Overview
 from tests.fuzz.target import Target, file_of
 
 _SECRET: Final = "only-for-those-with-a-token"
@@ -43,6 +44,7 @@ def _endpoint() -> HttpEndpoint:
         status=lambda: {"secret": _SECRET},
         unready_reasons=list,
         is_alive=lambda: True,
+        overview=lambda: Overview(1, _SECRET, _SECRET, _SECRET),
         security=HttpSecurity(guard=guard),
     )
 
@@ -77,6 +79,7 @@ def _http_seeds() -> Sequence[bytes]:
         b"GET /status HTTP/1.1\r\nAuthorization: Basic eDp5\r\n" + token + b"Content-Length: 3\r\n\r\nabc",
         b"HEAD /readyz HTTP/1.1\r\nExpect: 100-continue\r\nConnection: keep-alive\r\n\r\n",
         b"HEAD / HTTP/1.0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nAuthorization: Basic Og==\r\n\r\nGET /? HTTP/1.1\r\nAuthorization: Basic :\r\n\r\n",
         b"GET //status HTTP/0.9\r\n",
         b"POST /\r\n",
     ]
