@@ -126,19 +126,23 @@ class Authority:
     def issue(self, names: Sequence[str], days: int) -> bytes:
         """Returns a new key and its certificate, as PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
-        issuer = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         certificate = (
             builder(SUBJECT, self.certificate.subject, key, days)
             .add_extension(x509.SubjectAlternativeName(alternative_names(names)), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(usage(digital_signature=True), critical=True)
             .add_extension(x509.ExtendedKeyUsage(USES), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False
-            )
+            .add_extension(self._identifier(), critical=False)
             .sign(self.key, hashes.SHA256())
         )
         return key_pem(key) + certificate.public_bytes(serialization.Encoding.PEM)
+
+    def _identifier(self) -> x509.AuthorityKeyIdentifier:
+        try:
+            own = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        except x509.ExtensionNotFound:  # a CA that was put there
+            return x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 
     def why_not(self, path: Path, names: Sequence[str], renew_days: int) -> str:
         """Returns why a host needs another certificate than the one in the file; empty if it does not."""
@@ -175,8 +179,8 @@ class Authorities:
     - issue: hosts trust both CAs. The new one issues certificates.
     - drop: hosts trust the new one alone. When all do, it takes the place of the old one, whose key is gone.
 
-    Each file is replaced whole, and `rollover` comes and goes by one rename. So a run that ends anywhere
-    leaves a step that the next run goes on with.
+    Each file is replaced whole; a step counts when its file is there, and `rollover` goes by one rename. So
+    a run that ends anywhere leaves a step that the next run goes on with.
     """
 
     def __init__(self, directory: Path, may_write: bool) -> None:
@@ -245,20 +249,14 @@ class Authorities:
                 + f". The steps are {', '.join(STEPS)}, each in a run of its own"
             )
         if hosts_are_done and self._may_write:
-            self._write_step(self._rollover, wanted, hosts)
-            self._load()
-            self.changed = True
+            self._write_step(wanted, hosts)
         return self.step != wanted
 
     def _begin(self, hosts: Iterable[str]) -> None:
         if not self._may_write:
             return
-        aside = self._home / ".rollover.new"
-        Authority(aside, may_write=True, name=f"{CA_NAME} {now():%Y-%m-%d}")
-        self._write_step(aside, TRUST, hosts)
-        aside.rename(self._rollover)
-        self._load()
-        self.changed = True
+        Authority(self._rollover, may_write=True, name=f"{CA_NAME} {now():%Y-%m-%d}")
+        self._write_step(TRUST, hosts)
 
     def _end(self) -> None:
         if not self._may_write:
@@ -271,9 +269,11 @@ class Authorities:
         self._load()
         self.changed = True
 
-    def _write_step(self, directory: Path, step: str, hosts: Iterable[str]) -> None:
+    def _write_step(self, step: str, hosts: Iterable[str]) -> None:
         before = {host: serial for host in hosts if (serial := self._serial(host)) is not None}
-        write(directory / "step.json", json.dumps({"step": step, "before": before}).encode(), 0o600)
+        write(self._rollover / "step.json", json.dumps({"step": step, "before": before}).encode(), 0o600)
+        self._load()
+        self.changed = True
 
     def _serial(self, host: str) -> int | None:
         try:

@@ -158,6 +158,16 @@ def test_a_run_that_is_cut_off_anywhere_leaves_what_the_next_one_mends(tmp_path,
     assert number > 5
 
 
+def test_a_ca_of_the_operators_may_be_put_into_the_directory(tmp_path):
+    ca = Authority("put there")
+    (tmp_path / "ca.key").write_bytes(ca.issued.key_pem())
+    ca.write_pem(tmp_path / "ca.pem")
+    keep(tmp_path)
+    assert why_untrusted(tmp_path / "h1.pem", tmp_path / "ca.pem") == ""
+    go_to(tmp_path, "trust")
+    assert issuer_of(tmp_path) == ca.certificate.subject.rfc4514_string()
+
+
 def test_a_new_ca_that_is_lost_is_not_made_again(tmp_path):
     keep(tmp_path)
     keep(tmp_path, "trust")
