@@ -352,7 +352,6 @@ def test_another_ca_replaces_the_cas_without_a_restart_under_load(operator, lab)
     assert by_old.acked | by_both.acked <= found
     with pytest.raises(KafkaException, match=r"_TRANSPORT|_ALL_BROKERS_DOWN|_TIMED_OUT|_SSL"):
         AdminClient(old).list_topics(timeout=10)
-    make("smoke", f"LAB={lab.name}", f"TEST_ARGS={SMOKE}")
 
 
 def test_users_acls_and_quotas_come_and_go_by_lists(operator, lab):
