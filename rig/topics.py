@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -103,10 +103,12 @@ def record_count(bootstrap: str, topic: str) -> int:
         consumer.close()
 
 
-def all_records(bootstrap: str, topic: str) -> list[Any]:
-    """Every record that the topic has now, as librdkafka's messages, in order within each partition."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-reader", "enable.auto.commit": False}
-    consumer = Consumer(settings)
+def all_records(bootstrap: str, topic: str, settings: Mapping[str, str] | None = None) -> list[Any]:
+    """Every record that the topic has now, as librdkafka's messages, in order within each partition. ``settings``:
+    more of the consumer's, such as a login.
+    """
+    own = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-reader", "enable.auto.commit": False}
+    consumer = Consumer({**own, **(settings or {})})
     found: list[Any] = []
     try:
         held = held_offsets(consumer, topic)

@@ -185,12 +185,13 @@ def broker_certificate_names(host: Mapping[str, Any]) -> list[str]:
 
 
 def broker_certificate_hosts(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the hosts as broker_certificates takes them, each with the file of a given certificate, if any."""
+    """Returns the hosts as broker_certificates takes them, each with the files of given certificates, if any."""
     return [
         {
             "name": str(host["inventory_hostname"]),
             "names": broker_certificate_names(host),
             "file": str(host.get("broker_certificate_file") or host.get("landline_certificate_file") or ""),
+            "trusted": str(host.get("broker_trusted_file") or host.get("landline_trusted_file") or ""),
         }
         for host in hosts
     ]

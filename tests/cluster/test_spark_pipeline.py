@@ -10,11 +10,9 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,17 +21,15 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from lab import Lab
-from rig.jvm import CHEAP_COMPILER
 from rig.processes import ManagedProcess
 from rig.topics import all_records, create_topic, held_offsets
 from rig.wait import wait_until
 from tests.support import parquet_sink
+from tests.support.fabric import fab, fab_ok, submitted, to_its_end
 from tests.support.lab_cluster import LAB_ENV, running_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-ROOT = Path(__file__).parents[2]
-FAB = Path(sys.executable).with_name("fab")
 TOPIC = "landline.journal"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 HOSTS = ("h1", "h2", "h3")
@@ -69,23 +65,6 @@ def site() -> Iterator[Site]:
         yield Site(lab, os.environ.get("LANDLINE_BOOTSTRAP") or target.bootstrap, directory)
         fab("stop")
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def fab(task: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(FAB), f"spark.{task}", *arguments],
-        cwd=ROOT,
-        text=True,
-        capture_output=True,
-        timeout=240,
-        check=False,
-    )
-
-
-def fab_ok(task: str) -> str:
-    done = fab(task)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_start_and_stop_are_idempotent_and_true(site: Site) -> None:
@@ -125,21 +104,6 @@ def test_start_names_the_host_that_the_master_cannot_reach(site: Site) -> None:
     assert "h3 (exit 255)" in refused.stderr
     assert "h2 (exit" not in refused.stderr
     fab_ok("start")
-
-
-def submitted(job: str, arguments: Sequence[str], log: Path) -> ManagedProcess:
-    """By ``fab spark.submit``; with the cheap compiler alone (rig.jvm): one flag, for the string is split."""
-    words = " ".join(f"'{argument}'" for argument in arguments)
-    jvm = " ".join(f"spark.{role}.extraJavaOptions={CHEAP_COMPILER}" for role in ("driver", "executor"))
-    conf = f"spark.executor.cores=1 spark.cores.max=3 {jvm}"
-    command = [str(FAB), "spark.submit", job, f"--conf={conf}", f"--args={words}"]
-    return ManagedProcess("fab spark.submit", lambda: command, log, cwd=ROOT)
-
-
-def to_its_end(job: ManagedProcess) -> None:
-    job.start()
-    wait_until(lambda: not job.running, timeout=400, interval=0.5, what=job.log_tail)
-    assert job.exit_code == 0, job.log_tail()
 
 
 class Job:

@@ -255,16 +255,21 @@ def test_a_client_without_security_has_addresses_alone():
 def test_a_certificate_is_for_the_name_and_the_addresses_of_its_host():
     host = {"inventory_hostname": "a", "ansible_host": "[2001:db8::1]", "broker_advertised_host": "a"}
     assert security.broker_certificate_names(host) == ["a", "2001:db8::1"]
-    given = {**host, "landline_certificate_file": "/certs/a.pem"}
+    given = {
+        **host,
+        "landline_certificate_file": "/certs/a.pem",
+        "landline_trusted_file": "/certs/ca.pem",
+    }
     assert security.broker_certificate_hosts([given]) == [
-        {"name": "a", "names": ["a", "2001:db8::1"], "file": "/certs/a.pem"}
+        {"name": "a", "names": ["a", "2001:db8::1"], "file": "/certs/a.pem", "trusted": "/certs/ca.pem"}
     ]
 
 
 def keep(directory, may_write=True, **changed):
     hosts = [{"name": "h1", "names": ["h1", "127.0.0.1"], "file": ""}]
     params = {"directory": str(directory), "hosts": hosts, "days": 365, "renew_days": 30, "renew": False}
-    return certificates.keep({**params, **changed}, may_write)
+    steps = {"rollover": "", "hosts_are_done": False}
+    return certificates.keep({**params, **steps, **changed}, may_write)
 
 
 def test_certificates_are_issued_once(tmp_path):
@@ -327,8 +332,8 @@ def test_a_given_certificate_is_inspected_before_it_is_used(tmp_path):
 
 def test_an_expired_certificate_is_told_with_its_days(tmp_path, monkeypatch):
     keep(tmp_path)
-    later = certificates.now() + dt.timedelta(days=400)
-    monkeypatch.setattr(certificates, "now", lambda: later)
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(days=400)
+    monkeypatch.setattr("ansible.module_utils.certificate_files.now", lambda: later)
     with pytest.raises(certificates.CertificateError, match=r"is valid from .* until"):
         certificates.given(tmp_path / "h1.pem", ["h1"])
 
