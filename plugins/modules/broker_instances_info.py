@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.broker_http import SECURE, UNAUTHORIZED, ask, first_line
 from ansible.module_utils.listening import who_is_in_the_way
 from ansible.module_utils.unit_state import state_of
 
@@ -20,7 +20,7 @@ module: broker_instances_info
 short_description: State of the brokers of a host
 options:
   brokers:
-    description: The wanted brokers, each with id, unit, url and fingerprint.
+    description: The wanted brokers, each with id, unit, url, fingerprint, and config, its properties file.
     type: list
     elements: dict
     required: true
@@ -43,6 +43,12 @@ options:
       - It is refused when it is none of the host's own, for no broker would start then. Empty is all interfaces.
     type: str
     default: ""
+  ca_file:
+    description: PEM file on the host with the CA of the brokers' HTTP ports. It may be missing.
+    type: path
+  token_file:
+    description: File on the host whose first line is the token of the HTTP ports. It may be missing.
+    type: path
   timeout:
     description: Seconds a broker may take to say whether it is the controller.
     type: float
@@ -76,6 +82,14 @@ place:
     - C(controller) - last, so that the controller moves once.
   type: str
   returned: always
+https:
+  description: Addresses of the HTTP ports that speak TLS now, as host:port.
+  type: list
+  returned: always
+has_tokens:
+  description: Whether there is a token_file.
+  type: bool
+  returned: always
 unknown:
   description: Properties files of brokers that the inventory does not have here.
   type: list
@@ -99,19 +113,32 @@ UNITS = "landline-broker@"
 PLACES = ("broken", "others", "controller")
 
 
-def place_in_roll(url: str, timeout_s: float) -> str:
-    """Returns C(broken) for a broker that does not answer or does not serve yet, C(controller),
-    or C(others).
+class Seen(NamedTuple):
+    """A running broker's place in a roll, and the address of its HTTP port if that speaks TLS now."""
+
+    place: str
+    https: str = ""
+
+
+def seen(broker: dict[str, Any], timeout_s: float, ca_file: str | None = None, token: str = "") -> Seen:
+    """Returns how a running broker is seen. Its place is C(broken) if it does not answer or does not serve yet,
+    C(controller), or C(others). Without the token that it wants, the controller is not known.
     """
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    answer = ask(broker, "/status", timeout_s, ca_file, token)
+    secure = answer.code and answer.url.startswith(SECURE)
+    https = answer.url[len(SECURE) :].partition("/")[0] if secure else ""
+    if answer.code == UNAUTHORIZED:
+        is_ready = ask(broker, "/readyz", timeout_s, ca_file, token).code == 200
+        return Seen("others" if is_ready else "broken", https)
     try:
-        with opener.open(f"{url}/status", timeout=timeout_s) as answer:
-            status = json.load(answer)
-    except (OSError, ValueError):
-        return "broken"
+        status = json.loads(answer.body) if answer.code == 200 else None
+    except ValueError:
+        status = None
+    if not isinstance(status, dict):
+        return Seen("broken", https)
     if status.get("state") not in {"RunningAsBroker", "RunningAsController"}:
-        return "broken"
-    return "controller" if status.get("is_controller") else "others"
+        return Seen("broken", https)
+    return Seen("controller" if status.get("is_controller") else "others", https)
 
 
 def place_of_host(places: Iterable[str]) -> str:
@@ -133,7 +160,7 @@ def why_not_own(host: str) -> str | None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((host, 0))
+            probe.bind((host.strip("[]"), 0))
     except OSError as error:
         return (
             f"broker_http_host={host} is no address of this host ({error}): set it to one of its own that others "
@@ -160,15 +187,19 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     brokers, config_dir = params["brokers"], Path(params["config_dir"])
     states = {broker["unit"]: state_of(broker["unit"], broker["fingerprint"]) for broker in brokers}
     running = [broker for broker in brokers if states[broker["unit"]] != "stopped"]
-    places = {broker["unit"]: place_in_roll(broker["url"], params["timeout"]) for broker in running}
-    in_order = sorted(places, key=lambda unit: PLACES.index(places[unit]))
+    ca_file, token_file = params["ca_file"], params["token_file"]
+    token = first_line(token_file) if running else ""
+    looks = {broker["unit"]: seen(broker, params["timeout"], ca_file, token) for broker in running}
+    in_order = sorted(looks, key=lambda unit: PLACES.index(looks[unit].place))
     to_start = [unit for unit, state in states.items() if state != "current"]
     files = (path.name for path in config_dir.glob("broker-*.properties"))
     return {
         "stopped": [unit for unit, state in states.items() if state == "stopped"],
         "outdated": [unit for unit in in_order if states[unit] == "changed"],
         "running": in_order,
-        "place": place_of_host(places.values()),
+        "place": place_of_host(each.place for each in looks.values()),
+        "https": [each.https for each in looks.values() if each.https],
+        "has_tokens": bool(token_file) and Path(token_file).exists(),
         "unknown": unknown_brokers(files, (int(broker["id"]) for broker in brokers)),
         "taken": taken_ports(params["ports"], to_start),
         "installed": Path(params["release_done"]).is_file(),
@@ -184,6 +215,8 @@ def main() -> None:
             "release_done": {"type": "path", "required": True},
             "ports": {"type": "list", "elements": "dict", "default": []},
             "http_host": {"type": "str", "default": ""},
+            "ca_file": {"type": "path"},
+            "token_file": {"type": "path"},
             "timeout": {"type": "float", "default": 3.0},
         },
         supports_check_mode=True,

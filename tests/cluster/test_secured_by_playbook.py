@@ -18,15 +18,18 @@ from tests.support.deploying import changed, make
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
+from tools import http_access
 from tools.client_file import ClientFile
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-SASL_SSL_PORT, BETWEEN_PORT = 9094, 9095
+SASL_SSL_PORT, BETWEEN_PORT, HTTP_PORT = 9094, 9095, 8092
 TOPIC, PARTITIONS = "orders", 3
 HOSTS = ("h1", "h2", "h3")
 PASSWORD = "the-password-of-the-services"
 ALICE = "the-password-of-alice"
+HTTP_TOKEN = f"{PASSWORD}.http"  # so that a search for the one finds the other
+SECURE_HTTP = {"landline_http_tls": True, "landline_http_token": "{{ vaulted }}.http"}
 SMOKE = "-k 'record or arrive or ports or tcp'"
 SERVICES = [
     {"principal": "User:landline-services", "resource": "topic", "name": TOPIC, "operations": ["All"]}
@@ -142,6 +145,7 @@ def why_not_written(settings):
             "landline_certificates_dir is missing",
         ),
         ({"landline_security": "sasl_ssl", "users": []}, "landline_users has no user landline-services"),
+        (SECURE_HTTP, "landline_http_tls needs the certificates of landline_security"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_touched(operator, lab, wrong, words):
@@ -155,7 +159,7 @@ def test_a_running_cluster_is_secured_under_load_and_its_clients_move(operator, 
     operator.deploy(tags="zookeeper,broker")
     plain = addresses(lab, BROKER_PORT)
     create_topic(plain, TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
-    secured = {"landline_security": "sasl_ssl", "landline_acls": SERVICES}
+    secured = {"landline_security": "sasl_ssl", "landline_acls": SERVICES, **SECURE_HTTP}
     with NumberedLoad(plain, TOPIC, PARTITIONS) as before:
         wait_until(lambda: len(before.acked) > 100, 60)
         done = operator.deploy(**secured, landline_security_also=["none"])
@@ -165,6 +169,8 @@ def test_a_running_cluster_is_secured_under_load_and_its_clients_move(operator, 
         assert on_each(
             lab, f"journalctl --grep={shlex.quote(secret)} --quiet --output=cat || true"
         ) == dict.fromkeys(HOSTS, "")
+        seen = on_each(lab, f"ps axwwe | grep {shlex.quote(f'[{secret[0]}]{secret[1:]}')} || true")
+        assert seen == dict.fromkeys(HOSTS, "")
     login = services(lab)
     assert login["security.protocol"] == "SASL_SSL"
     with NumberedLoad(addresses(lab, SASL_SSL_PORT), TOPIC, PARTITIONS, first=10**6, settings=login) as after:
@@ -179,12 +185,20 @@ def test_a_running_cluster_is_secured_under_load_and_its_clients_move(operator, 
     assert set(changed(operator.deploy(**secured).stdout).values()) == {0}
 
 
-def test_the_services_of_the_hosts_work_and_nobody_else_reads_their_key_and_password(lab):
+def test_the_services_of_the_hosts_work_and_nobody_else_reads_their_key_and_password(
+    lab, directory, monkeypatch
+):
+    (directory / "http-token").write_text(f"{HTTP_TOKEN}\n")
+    monkeypatch.setenv(http_access.CA_ENV, str(directory / "ca" / "ca.pem"))
+    metrics = f"https://{lab.hosts[0].address}:{HTTP_PORT}/metrics"
+    assert http_access.get(metrics, 10)[0] == 401
+    monkeypatch.setenv(http_access.TOKEN_ENV, str(directory / "http-token"))
+    assert http_access.get(metrics, 10)[0] == 200
     make("smoke", f"LAB={lab.name}", f"TEST_ARGS={SMOKE}")
     assert f"SASL_SSL://{lab.hosts[0].address}:{SASL_SSL_PORT}" in make("status", f"LAB={lab.name}").stdout
-    names = "/etc/landline/broker.pem /etc/landline/client.properties"
+    names = "/etc/landline/broker.pem /etc/landline/client.properties /etc/landline/http-tokens"
     modes = on_each(lab, f"stat --format='%a %U:%G' {names}")
-    assert set(modes.values()) == {"640 root:landline\n640 root:landline\n"}
+    assert set(modes.values()) == {"640 root:landline\n" * 3}
 
 
 def test_certificates_are_renewed_without_a_restart(operator, lab):
@@ -192,7 +206,7 @@ def test_certificates_are_renewed_without_a_restart(operator, lab):
         return {
             ssl.get_server_certificate((host.address, port), timeout=10)
             for host in lab.hosts
-            for port in (SASL_SSL_PORT, BETWEEN_PORT)
+            for port in (SASL_SSL_PORT, BETWEEN_PORT, HTTP_PORT)
         }
 
     before, running = presented(), pids(lab)
@@ -244,5 +258,6 @@ def test_a_secured_cluster_goes_back_under_load(operator, lab):
     found = numbers_in(plain, TOPIC, PARTITIONS)
     assert load.acked <= found
     assert {0, 10**6} < found  # and what was written before
+    assert on_each(lab, "ls /etc/landline/http-tokens 2>/dev/null || true") == dict.fromkeys(HOSTS, "")
     assert set(changed(operator.deploy().stdout).values()) == {0}
     make("smoke", f"LAB={lab.name}", f"TEST_ARGS={SMOKE}")

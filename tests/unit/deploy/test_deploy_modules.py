@@ -127,12 +127,12 @@ def test_the_answer_must_come_from_the_broker_that_the_inventory_has_there():
 
 def test_the_controller_is_known_by_its_own_word_and_who_serves_nobody_is_broken():
     with broker(status(is_controller=True)) as url:
-        assert instances.place_in_roll(url, 2) == "controller"
-    assert instances.place_in_roll(url, 2) == "broken"
+        assert instances.seen(wanted(url), 2).place == "controller"
+    assert instances.seen(wanted(url), 2).place == "broken"
     with broker(status()) as url:
-        assert instances.place_in_roll(url, 2) == "others"
+        assert instances.seen(wanted(url), 2).place == "others"
     with broker(status(state="Starting")) as url:
-        assert instances.place_in_roll(url, 2) == "broken"
+        assert instances.seen(wanted(url), 2).place == "broken"
 
 
 @pytest.mark.parametrize(
