@@ -50,6 +50,8 @@ _HTTP_BY_HAND = {
 }
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")
 _MOST_TOKENS = 16
+# Debian has them as packages that are new enough.
+EXTRAS = ("gssapi",)
 _KEYS = {
     "landline_users": ("name", "password", "mechanisms", "state"),
     "landline_acls": (
@@ -70,7 +72,7 @@ def broker_security_problems(settings: Mapping[str, Any]) -> list[str]:
     """Returns what is wrong with the settings, in words; empty if they are good.
 
     `settings` has `mode`, `also`, `directory`, `certificate`, `trusted`, `users`, `acls`, `quotas`,
-    `service_user`, `properties`, `super_users`, `http_tls` and `http_token`, as the role's variables.
+    `service_user`, `properties`, `super_users`, `http_tls`, `http_token` and `extras`, as the role's variables.
     """
     modes = [settings["mode"], *_listed(settings["also"])]
     unknown = [each for each in modes if each not in CLIENTS]
@@ -81,6 +83,7 @@ def broker_security_problems(settings: Mapping[str, Any]) -> list[str]:
         *_rows("landline_acls", settings["acls"], _acl),
         *_rows("landline_quotas", settings["quotas"], _quota),
         *_http(settings, set(modes) != {"none"}),
+        *_extras(settings["extras"]),
     ]
     if set(modes) == {"none"}:
         return found
@@ -118,6 +121,18 @@ def _http(settings: Mapping[str, Any], is_secured: bool) -> Iterator[str]:
             yield (
                 f"landline_http_token, token {number}, is none: 16 to 512 letters, digits or -._~+/= are, such as "
                 "`openssl rand -hex 32` writes"
+            )
+
+
+def _extras(extras: Any) -> Iterator[str]:
+    if not isinstance(extras, (list, tuple)):
+        yield "landline_extras must be a list"
+        return
+    for extra in extras:
+        if extra not in EXTRAS:
+            yield (
+                f"landline_extras has {extra!r}, which a deploy cannot install: {', '.join(EXTRAS)} it can, because "
+                "Debian has the library"
             )
 
 

@@ -145,7 +145,6 @@ def why_not_written(settings):
             "landline_certificates_dir is missing",
         ),
         ({"landline_security": "sasl_ssl", "users": []}, "landline_users has no user landline-services"),
-        (SECURE_HTTP, "landline_http_tls needs the certificates of landline_security"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_touched(operator, lab, wrong, words):

@@ -159,6 +159,7 @@ GOOD = {
     "super_users": [BROKERS],
     "http_tls": True,
     "http_token": "",
+    "extras": ["gssapi"],
 }
 
 
@@ -207,6 +208,11 @@ def test_good_settings_have_no_problems():
         ),
         ({"quotas": [{"user": "a", "values": {"producer_byte_rate": "1M"}}]}, "producer_byte_rate is '1M'"),
         ({"quotas": [{"values": {"producer_byte_rate": 1}}]}, "must be named"),
+        (
+            {"extras": ["zookeeper-sasl"]},
+            "has 'zookeeper-sasl', which a deploy cannot install: gssapi it can",
+        ),
+        ({"extras": "gssapi"}, "landline_extras must be a list"),
         ({"mode": "none"}, "landline_http_tls needs the certificates of landline_security"),
         ({"http_token": "short-secret"}, "landline_http_token, token 1, is none: 16 to 512 letters"),
         ({"http_token": ["a" * 16, "b" * 15 + " "]}, "landline_http_token, token 2, is none"),
