@@ -17,6 +17,7 @@ from tools.http_access import scheme
 ROOT = Path(__file__).resolve().parent.parent
 # Bootstrap servers that jobs and tools use by default; takes precedence over the inventory.
 BOOTSTRAP_ENV = "LANDLINE_BOOTSTRAP_SERVERS"
+_ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Broker:
     http_port: int
     internal_port: int
     """The port of the listener between brokers; 0 where there is none."""
+    http_host: str = ""
+    """The address that HTTP listens on; empty where that is `address`, or all."""
 
     @property
     def unit(self) -> str:
@@ -37,7 +40,7 @@ class Broker:
 
     @property
     def url(self) -> str:
-        return f"{scheme()}://{host_port(self.address, self.http_port)}"
+        return f"{scheme()}://{host_port(self.http_host or self.address, self.http_port)}"
 
     @property
     def bootstrap(self) -> str:
@@ -102,6 +105,7 @@ class Inventory:
             first = int(variables.get("broker_first_id", index * count + 1))
             step = int(variables.get("broker_port_step", 10))
             internal = int(variables.get("broker_internal_port", 9091))
+            http_host = str(variables.get("broker_http_host", ""))
             for k in range(count):
                 yield Broker(
                     host=host,
@@ -110,4 +114,5 @@ class Inventory:
                     port=int(variables.get("broker_kafka_port", 9092)) + step * k,
                     http_port=int(variables.get("broker_http_port", 8092)) + step * k,
                     internal_port=internal + step * k if internal else 0,
+                    http_host="" if http_host in _ANY_ADDRESS else http_host,
                 )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 # Ansible loads each file by itself.
 sys.path.append(str(Path(__file__).parent))
 
-from broker_security import CLIENTS, MECHANISMS
+from broker_security import CLIENTS, MECHANISMS, broker_http_tokens
 
 RESOURCES = ("topic", "group", "cluster", "transactional_id", "delegation_token", "user")
 OPERATIONS = (
@@ -42,6 +43,15 @@ _BY_HAND = (
     "security.inter.broker.protocol",
     "inter.broker.listener.name",
 )
+# These have a variable, by which the playbook also asks the port.
+_HTTP_BY_HAND = {
+    "landline.http.ssl.keystore.location": "landline_http_tls: true",
+    "landline.http.token.file": "landline_http_token",
+}
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")
+_MOST_TOKENS = 16
+# Debian has them as packages that are new enough.
+EXTRAS = ("gssapi",)
 _KEYS = {
     "landline_users": ("name", "password", "mechanisms", "state"),
     "landline_acls": (
@@ -62,7 +72,7 @@ def broker_security_problems(settings: Mapping[str, Any]) -> list[str]:
     """Returns what is wrong with the settings, in words; empty if they are good.
 
     `settings` has `mode`, `also`, `directory`, `certificate`, `trusted`, `users`, `acls`, `quotas`,
-    `service_user`, `properties` and `super_users`, as the role's variables.
+    `service_user`, `properties`, `super_users`, `http_tls`, `http_token` and `extras`, as the role's variables.
     """
     modes = [settings["mode"], *_listed(settings["also"])]
     unknown = [each for each in modes if each not in CLIENTS]
@@ -72,6 +82,8 @@ def broker_security_problems(settings: Mapping[str, Any]) -> list[str]:
         *_rows("landline_users", settings["users"], _user),
         *_rows("landline_acls", settings["acls"], _acl),
         *_rows("landline_quotas", settings["quotas"], _quota),
+        *_http(settings, set(modes) != {"none"}),
+        *_extras(settings["extras"]),
     ]
     if set(modes) == {"none"}:
         return found
@@ -89,6 +101,39 @@ def broker_security_problems(settings: Mapping[str, Any]) -> list[str]:
             "set landline_certificate_file and landline_trusted_file to certificates of your own"
         )
     return [*found, *(_service_user(settings) if "sasl_ssl" in modes else ())]
+
+
+def _http(settings: Mapping[str, Any], is_secured: bool) -> Iterator[str]:
+    """What is wrong with the HTTP port's settings; no token is shown."""
+    if settings["http_tls"] and not is_secured:
+        yield (
+            "landline_http_tls needs the certificates of landline_security, which is none: set that to tls or "
+            "sasl_ssl, or landline_http_tls: false"
+        )
+    for key, variable in _HTTP_BY_HAND.items():
+        if key in settings["properties"]:
+            yield f"broker_properties sets {key}: take it away, and set {variable}"
+    tokens = broker_http_tokens(settings["http_token"])
+    if len(tokens) > _MOST_TOKENS:
+        yield f"landline_http_token has {len(tokens)} tokens: at most {_MOST_TOKENS} are possible"
+    for number, token in enumerate(tokens, 1):
+        if not _TOKEN.fullmatch(token):
+            yield (
+                f"landline_http_token, token {number}, is none: 16 to 512 letters, digits or -._~+/= are, such as "
+                "`openssl rand -hex 32` writes"
+            )
+
+
+def _extras(extras: Any) -> Iterator[str]:
+    if not isinstance(extras, (list, tuple)):
+        yield "landline_extras must be a list"
+        return
+    for extra in extras:
+        if extra not in EXTRAS:
+            yield (
+                f"landline_extras has {extra!r}, which a deploy cannot install: {', '.join(EXTRAS)} it can, because "
+                "Debian has the library"
+            )
 
 
 def _service_user(settings: Mapping[str, Any]) -> Iterator[str]:

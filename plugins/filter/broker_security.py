@@ -28,6 +28,9 @@ BETWEEN, BETWEEN_SECURE = "BROKER", "BROKER_SSL"
 NAMELESS = ("PLAINTEXT", "BROKER", "SSL")
 ANONYMOUS = "User:ANONYMOUS"
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+# The file of the HTTP ports' tokens, in the directory of the properties files.
+HTTP_TOKENS = "http-tokens"
 _ADVERTISED, _SPEAKS_BY = "advertised.listeners=", "inter.broker.listener.name="
 
 
@@ -152,6 +155,18 @@ def secure_properties(names: Sequence[str], config_dir: str, super_users: Sequen
     return found
 
 
+def http_properties(config_dir: str, tls: bool, has_tokens: bool) -> dict[str, str]:
+    """Returns the properties of an HTTP port with TLS, or with a file of tokens."""
+    found = {"landline.http.ssl.keystore.location": f"{config_dir}/broker.pem"} if tls else {}
+    return found | ({"landline.http.token.file": f"{config_dir}/{HTTP_TOKENS}"} if has_tokens else {})
+
+
+def broker_http_tokens(token: object) -> list[str]:
+    """Returns landline_http_token, one or a list of them, as a list; empty if it is not set."""
+    found = token if isinstance(token, (list, tuple)) else [token]
+    return [str(each) for each in found if str(each)]
+
+
 def broker_bootstrap(hosts: Iterable[Mapping[str, Any]], mode: str, port: int | str) -> str:
     """Returns the addresses of each host's first broker for clients, separated by commas; takes the hosts' variables.
 
@@ -181,6 +196,8 @@ def broker_secured_addresses(brokers: Iterable[Mapping[str, Any]]) -> list[str]:
 def broker_certificate_names(host: Mapping[str, Any]) -> list[str]:
     """Returns the names and addresses that a host's certificate is for; takes the host's variables."""
     found = [host["inventory_hostname"], host.get("ansible_host"), host.get("broker_advertised_host")]
+    if host.get("broker_http_tls", host.get("landline_http_tls")):
+        found += [each for each in [host.get("broker_http_host")] if each not in ANY_ADDRESS]
     return list(dict.fromkeys(str(each).strip("[]") for each in found if each))
 
 
@@ -246,5 +263,6 @@ class FilterModule:
             "broker_bootstrap": broker_bootstrap,
             "broker_certificate_names": broker_certificate_names,
             "broker_certificate_hosts": broker_certificate_hosts,
+            "broker_http_tokens": broker_http_tokens,
             "client_properties": client_properties,
         }

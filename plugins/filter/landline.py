@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
 sys.path.append(str(Path(__file__).parent))
 
 from addresses import host_port
-from broker_security import PROTOCOLS, secure_properties
+from broker_security import PROTOCOLS, http_properties, secure_properties
 from live_keys import is_live
 
 CLIENTS = "PLAINTEXT"
@@ -34,7 +34,7 @@ def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     user's, in `settings["properties"]`, take precedence; `has_secrets` says whether a password may be among
     them. The `fingerprint` changes with everything that requires a restart of the process, which are not the
     keys that a running broker takes up. It has the `listeners` whose port in `ports` is not 0, and uses the
-    listener `between` for other brokers.
+    listener `between` for other brokers. `url` is that of its HTTP port, when the `properties` are in force.
     """
     return [_instance(settings, k) for k in range(int(settings["count"]))]
 
@@ -56,16 +56,17 @@ def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
         "data_dir": f"{settings['data_dir']}/broker-{broker_id}",
         "port": port,
         "http_port": http_port,
-        "url": f"http://{host_port(settings['http_address'], http_port)}",
+        "url": f"{_scheme(settings['http_tls'])}://{host_port(settings['http_address'], http_port)}",
     }
     own: dict[str, Any] = {
         "broker.id": broker_id,
         "log.dirs": instance["data_dir"],
         "landline.http.port": http_port,
         **_listeners(settings, step),
+        **http_properties(settings["config_dir"], settings["http_tls"], settings["has_http_tokens"]),
     }
     if settings["http_host"]:
-        own["landline.http.host"] = settings["http_host"]
+        own["landline.http.host"] = str(settings["http_host"]).strip("[]")
     properties = {key: text(value) for key, value in {**own, **settings["properties"]}.items()}
     # A broker refuses a certificate for other names until it is restarted.
     names = settings["certificate_names"] if "ssl.keystore.location" in properties else ()
@@ -98,10 +99,16 @@ def _listeners(settings: Mapping[str, Any], step: int) -> dict[str, str]:
     return found | secure_properties(names, settings["config_dir"], settings["super_users"])
 
 
-def broker_urls(hosts: Iterable[Mapping[str, Any]], http_port: int, port_step: int) -> list[str]:
+def _scheme(tls: bool) -> str:
+    return "https" if tls else "http"
+
+
+def broker_urls(
+    hosts: Iterable[Mapping[str, Any]], http_port: int, port_step: int, tls: bool = False
+) -> list[str]:
     """Returns the HTTP addresses of all brokers of all hosts; takes the hosts' inventory variables."""
     return [
-        "http://"
+        f"{_scheme(tls)}://"
         + host_port(
             host.get("broker_http_host") or host.get("broker_advertised_host") or address(host),
             int(host.get("broker_http_port", http_port)) + k * int(host.get("broker_port_step", port_step)),
@@ -112,15 +119,16 @@ def broker_urls(hosts: Iterable[Mapping[str, Any]], http_port: int, port_step: i
 
 
 def address_or_nothing(host: object) -> str:
-    """Returns `host` if it is an address that can be listened on, else "".
+    """Returns `host` if it is an address that can be listened on, without brackets, else "".
 
     A name may resolve to 127.0.1.1 on its own host, where no other host could connect.
     """
+    written = str(host).removeprefix("[").removesuffix("]")
     try:
-        found = ipaddress.ip_address(str(host))
+        found = ipaddress.ip_address(written)
     except ValueError:
         return ""
-    return "" if found.is_unspecified else str(host)
+    return "" if found.is_unspecified else written
 
 
 def broker_ids(hosts: Iterable[Mapping[str, Any]]) -> dict[int, list[str]]:

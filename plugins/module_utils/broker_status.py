@@ -1,22 +1,19 @@
-"""Reads a running broker's /status, and which content of its properties file it goes by."""
+"""What a running broker's /status says, and which content of its properties file it goes by."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 
-def read_status(url: str, timeout_s: float) -> dict[str, Any] | None:
-    """Returns the broker's state; None when it does not answer."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+def status_in(code: int, body: str) -> dict[str, Any] | None:
+    """Returns the broker's state from the answer to /status; None when it has none."""
     try:
-        with opener.open(f"{url}/status", timeout=timeout_s) as answer:
-            found = json.load(answer)
-    except (OSError, ValueError):
+        found = json.loads(body) if code == 200 else None
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
 

@@ -9,15 +9,12 @@ the broker is back in its ISRs.
 from __future__ import annotations
 
 import json
-import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.request
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.broker_http import ask, first_line
 
 DOCUMENTATION = """
 module: broker_health
@@ -25,7 +22,7 @@ short_description: Wait for brokers to be ready
 options:
   brokers:
     description:
-      - The brokers, each with id, url and unit.
+      - The brokers, each with id, url, unit, and config, its properties file.
       - The wait ends at once when systemd has given up on a unit, or another broker answers at a url.
     type: list
     elements: dict
@@ -43,10 +40,12 @@ options:
     type: float
     default: 5
   ca_file:
-    description: PEM file on the host with the CA of the brokers' HTTP ports, for urls with https.
+    description:
+      - PEM file on the host with the CA of the brokers' HTTP ports, if any speaks https. It may be missing.
+      - Whether a broker speaks http or https now is found out, whatever its url says.
     type: path
   token_file:
-    description: File on the host whose first line is the token of the HTTP ports (landline.http.token.file).
+    description: File on the host whose first line is the token of the HTTP ports. It may be missing.
     type: path
 """
 EXAMPLES = """
@@ -74,46 +73,19 @@ def failed_units(units: list[str]) -> list[str]:
     return [unit for unit, answer in zip(units, shown, strict=True) if answer.stdout.strip() == "failed"]
 
 
-def get(url: str, timeout_s: float, ca_file: str | None, token: str) -> tuple[int, str]:
-    """Returns the HTTP status and body; 0 and the reason when there is no answer."""
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-    request = urllib.request.Request(url)  # noqa: S310 - http or https
-    if token:
-        request.add_unredirected_header("Authorization", f"Bearer {token}")
-    try:
-        if ca_file:
-            context = ssl.create_default_context(cafile=ca_file)
-            context.check_hostname = False  # it is this host, whatever the certificate calls it
-            handlers.append(urllib.request.HTTPSHandler(context=context))
-        with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode(errors="replace")
-    except (OSError, ValueError) as error:
-        return 0, str(error)
-
-
-def first_line(path: str | None) -> str:
-    """Returns the token of a file; empty without one. Raises OSError."""
-    if not path:
-        return ""
-    with Path(path).open(encoding="ascii") as file:
-        return file.readline().strip()
-
-
 def look(
     broker: Broker, timeout_s: float, ca_file: str | None = None, token: str = ""
 ) -> tuple[str | None, int]:
     """Returns why a broker does not serve (None when it does), and the progress of its recovery. Without the
     token that the broker wants, the progress and whose port it is are not known.
     """
-    url = broker["url"].rstrip("/")
-    code, body = get(f"{url}/readyz", timeout_s, ca_file, token)
-    status_code, text = get(f"{url}/status", timeout_s, ca_file, token)
-    status = json.loads(text) if status_code == 200 else {}
-    wrong = None if code == 200 else f"{url}/readyz: {body.strip() or code}"
+    ready = ask(broker, "/readyz", timeout_s, ca_file, token)
+    told = ask(broker, "/status", timeout_s, ca_file, token)
+    status = json.loads(told.body) if told.code == 200 else {}
+    wrong = None if ready.code == 200 else f"{ready.url}: {ready.body.strip() or ready.code}"
     if "broker_id" in status and int(status["broker_id"]) != int(broker["id"]):
-        wrong = f"broker {status['broker_id']} answers at {url}, where broker {broker['id']} should be"
+        at = told.url.removesuffix("/status")
+        wrong = f"broker {status['broker_id']} answers at {at}, where broker {broker['id']} should be"
     loading = status.get("loading") or {}
     return wrong, int(loading.get("logs", 0)) + int(loading.get("segments", 0))
 
@@ -133,7 +105,7 @@ def main() -> None:
     params = module.params
     try:
         token = first_line(params["token_file"])
-    except (OSError, ValueError) as error:
+    except OSError as error:
         module.fail_json(msg=f"token_file {params['token_file']} cannot be read: {error}")
     attempts, best, deadline = 0, -1, 0.0
     while True:

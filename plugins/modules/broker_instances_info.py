@@ -7,10 +7,11 @@ import socket
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.broker_status import is_written, loaded_sha256, read_status, sha256_of
+from ansible.module_utils.broker_http import SECURE, UNAUTHORIZED, ask, first_line
+from ansible.module_utils.broker_status import is_written, loaded_sha256, sha256_of, status_in
 from ansible.module_utils.listening import who_is_in_the_way
 from ansible.module_utils.unit_state import state_of
 
@@ -19,7 +20,7 @@ module: broker_instances_info
 short_description: State of the brokers of a host
 options:
   brokers:
-    description: The wanted brokers, each with id, unit, url, fingerprint, config and properties.
+    description: The wanted brokers, each with id, unit, url, fingerprint, config (its properties file) and properties.
     type: list
     elements: dict
     required: true
@@ -42,6 +43,12 @@ options:
       - It is refused when it is none of the host's own, for no broker would start then. Empty is all interfaces.
     type: str
     default: ""
+  ca_file:
+    description: PEM file on the host with the CA of the brokers' HTTP ports. It may be missing.
+    type: path
+  token_file:
+    description: File on the host whose first line is the token of the HTTP ports. It may be missing.
+    type: path
   timeout:
     description: Seconds a broker may take to say whether it is the controller.
     type: float
@@ -79,6 +86,14 @@ place:
     - C(controller) - last, so that the controller moves once.
   type: str
   returned: always
+https:
+  description: Addresses of the HTTP ports that speak TLS now, as host:port.
+  type: list
+  returned: always
+has_tokens:
+  description: Whether there is a token_file.
+  type: bool
+  returned: always
 unknown:
   description: Properties files of brokers that the inventory does not have here.
   type: list
@@ -102,13 +117,28 @@ UNITS = "landline-broker@"
 PLACES = ("broken", "others", "controller")
 
 
-def place_in_roll(status: Mapping[str, Any] | None) -> str:
-    """Returns C(broken) for a broker that does not answer or does not serve yet, C(controller),
-    or C(others).
+class Seen(NamedTuple):
+    """A running broker's place in a roll, the address of its HTTP port if that speaks TLS now, and its status."""
+
+    place: str
+    https: str = ""
+    status: Mapping[str, Any] | None = None
+
+
+def seen(broker: dict[str, Any], timeout_s: float, ca_file: str | None = None, token: str = "") -> Seen:
+    """Returns how a running broker is seen. Its place is C(broken) if it does not answer or does not serve yet,
+    C(controller), or C(others). Without the token that it wants, the controller is not known.
     """
+    answer = ask(broker, "/status", timeout_s, ca_file, token)
+    secure = answer.code and answer.url.startswith(SECURE)
+    https = answer.url[len(SECURE) :].partition("/")[0] if secure else ""
+    if answer.code == UNAUTHORIZED:
+        is_ready = ask(broker, "/readyz", timeout_s, ca_file, token).code == 200
+        return Seen("others" if is_ready else "broken", https)
+    status = status_in(answer.code, answer.body)
     if status is None or status.get("state") not in {"RunningAsBroker", "RunningAsController"}:
-        return "broken"
-    return "controller" if status.get("is_controller") else "others"
+        return Seen("broken", https, status)
+    return Seen("controller" if status.get("is_controller") else "others", https, status)
 
 
 def must_reload(broker: Mapping[str, Any], status: Mapping[str, Any] | None) -> bool:
@@ -140,7 +170,7 @@ def why_not_own(host: str) -> str | None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((host, 0))
+            probe.bind((host.strip("[]"), 0))
     except OSError as error:
         return (
             f"broker_http_host={host} is no address of this host ({error}): set it to one of its own that others "
@@ -167,9 +197,10 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     brokers, config_dir = params["brokers"], Path(params["config_dir"])
     states = {broker["unit"]: state_of(broker["unit"], broker["fingerprint"]) for broker in brokers}
     running = [broker for broker in brokers if states[broker["unit"]] != "stopped"]
-    told = {broker["unit"]: read_status(broker["url"], params["timeout"]) for broker in running}
-    places = {unit: place_in_roll(status) for unit, status in told.items()}
-    in_order = sorted(places, key=lambda unit: PLACES.index(places[unit]))
+    ca_file, token_file = params["ca_file"], params["token_file"]
+    token = first_line(token_file) if running else ""
+    looks = {broker["unit"]: seen(broker, params["timeout"], ca_file, token) for broker in running}
+    in_order = sorted(looks, key=lambda unit: PLACES.index(looks[unit].place))
     to_start = [unit for unit, state in states.items() if state != "current"]
     files = (path.name for path in config_dir.glob("broker-*.properties"))
     return {
@@ -178,10 +209,12 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "reloading": [
             broker["unit"]
             for broker in running
-            if states[broker["unit"]] == "current" and must_reload(broker, told[broker["unit"]])
+            if states[broker["unit"]] == "current" and must_reload(broker, looks[broker["unit"]].status)
         ],
         "running": in_order,
-        "place": place_of_host(places.values()),
+        "place": place_of_host(each.place for each in looks.values()),
+        "https": [each.https for each in looks.values() if each.https],
+        "has_tokens": bool(token_file) and Path(token_file).exists(),
         "unknown": unknown_brokers(files, (int(broker["id"]) for broker in brokers)),
         "taken": taken_ports(params["ports"], to_start),
         "installed": Path(params["release_done"]).is_file(),
@@ -197,6 +230,8 @@ def main() -> None:
             "release_done": {"type": "path", "required": True},
             "ports": {"type": "list", "elements": "dict", "default": []},
             "http_host": {"type": "str", "default": ""},
+            "ca_file": {"type": "path"},
+            "token_file": {"type": "path"},
             "timeout": {"type": "float", "default": 3.0},
         },
         supports_check_mode=True,

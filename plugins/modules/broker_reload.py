@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.broker_status import loaded_sha256, read_status, sha256_of
+from ansible.module_utils.broker_http import ask, first_line
+from ansible.module_utils.broker_status import loaded_sha256, sha256_of, status_in
 
 DOCUMENTATION = """
 module: broker_reload
@@ -24,6 +25,12 @@ options:
     description: Seconds until a broker must go by its file. It may have to wait for ZooKeeper.
     type: float
     default: 60
+  ca_file:
+    description: PEM file on the host with the CA of the brokers' HTTP ports. It may be missing.
+    type: path
+  token_file:
+    description: File on the host whose first line is the token of the HTTP ports. It may be missing.
+    type: path
 """
 EXAMPLES = """
 - name: Take up changed settings
@@ -52,14 +59,17 @@ def outcome(status: Mapping[str, Any] | None, wanted: str) -> tuple[bool, str | 
     return True, f"it needs a restart for {', '.join(waiting)}" if waiting else None
 
 
-def reload(broker: Mapping[str, Any], timeout_s: float) -> str | None:
+def reload(
+    broker: Mapping[str, Any], timeout_s: float, ca_file: str | None = None, token: str = ""
+) -> str | None:
     """Reloads a broker; returns what is wrong."""
     wanted, deadline = sha256_of(broker["config"]), time.monotonic() + timeout_s
     if wanted is None:
         return f"{broker['config']} cannot be read"
     subprocess.run(["systemctl", "reload", broker["unit"]], check=True, capture_output=True, text=True)
     while True:
-        done, wrong = outcome(read_status(broker["url"], PAUSE_S * 10), wanted)
+        answer = ask(broker, "/status", PAUSE_S * 10, ca_file, token)
+        done, wrong = outcome(status_in(answer.code, answer.body), wanted)
         if done or time.monotonic() >= deadline:
             return wrong
         time.sleep(PAUSE_S)
@@ -70,13 +80,16 @@ def main() -> None:
         {
             "brokers": {"type": "list", "elements": "dict", "required": True},
             "timeout_s": {"type": "float", "default": 60.0},
+            "ca_file": {"type": "path"},
+            "token_file": {"type": "path"},
         },
         supports_check_mode=True,
     )
     brokers = module.params["brokers"]
+    token = first_line(module.params["token_file"])
     for broker in [] if module.check_mode else brokers:
         try:
-            wrong = reload(broker, module.params["timeout_s"])
+            wrong = reload(broker, module.params["timeout_s"], module.params["ca_file"], token)
         except subprocess.CalledProcessError as error:
             wrong = f"systemctl reload: {error.stderr.strip()}"
         if wrong is not None:

@@ -29,15 +29,18 @@ from tests.support.fabric import fab, fab_ok, submitted, to_its_end
 from tests.support.lab_cluster import BROKER_PORT, LAB_ENV
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
+from tools import http_access
 from tools.client_file import ClientFile
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-SSL_PORT, SASL_SSL_PORT, BETWEEN_PORT = 9093, 9094, 9095
+SSL_PORT, SASL_SSL_PORT, BETWEEN_PORT, HTTP_PORT = 9093, 9094, 9095, 8092
 TOPIC, PARTITIONS = "orders", 3
 HOSTS = ("h1", "h2", "h3")
 PASSWORD = "the-password-of-the-services"
 ALICE = "the-password-of-alice"
+HTTP_TOKEN = f"{PASSWORD}.http"  # so that a search for the one finds the other
+SECURE_HTTP = {"landline_http_tls": True, "landline_http_token": "{{ vaulted }}.http"}
 SMOKE = "-k 'record or arrive or ports or tcp'"
 SERVICES = [
     {"principal": "User:landline-services", "resource": "topic", "name": TOPIC, "operations": ["All"]}
@@ -229,6 +232,8 @@ def assert_no_secret(lab, done):
         assert on_each(
             lab, f"journalctl --grep={shlex.quote(secret)} --quiet --output=cat || true"
         ) == dict.fromkeys(HOSTS, "")
+        seen = on_each(lab, f"ps axwwe | grep {shlex.quote(f'[{secret[0]}]{secret[1:]}')} || true")
+        assert seen == dict.fromkeys(HOSTS, "")
 
 
 def rolled(done):
@@ -264,7 +269,7 @@ def test_clients_move_from_tls_to_logins_under_load(operator, lab, given, direct
     (directory / "ca").mkdir()
     (directory / "ca" / "ca.key").write_bytes(given.above.issued.key_pem())
     given.above.write_pem(directory / "ca" / "ca.pem")
-    secured = {"landline_security": "sasl_ssl", **LISTED}
+    secured = {"landline_security": "sasl_ssl", **LISTED, **SECURE_HTTP}
     with NumberedLoad(
         addresses(lab, SSL_PORT), TOPIC, PARTITIONS, first=2 * 10**6, settings=services(lab)
     ) as by_tls:
@@ -297,12 +302,20 @@ def as_reader(login):
     return {**login, "group.id": "landline.reader"}
 
 
-def test_the_services_of_the_hosts_work_and_nobody_else_reads_their_key_and_password(lab):
+def test_the_services_of_the_hosts_work_and_nobody_else_reads_their_key_and_password(
+    lab, directory, monkeypatch
+):
+    (directory / "http-token").write_text(f"{HTTP_TOKEN}\n")
+    monkeypatch.setenv(http_access.CA_ENV, str(directory / "ca" / "ca.pem"))
+    metrics = f"https://{lab.hosts[0].address}:{HTTP_PORT}/metrics"
+    assert http_access.get(metrics, 10)[0] == 401
+    monkeypatch.setenv(http_access.TOKEN_ENV, str(directory / "http-token"))
+    assert http_access.get(metrics, 10)[0] == 200
     make("smoke", f"LAB={lab.name}", f"TEST_ARGS={SMOKE}")
     assert f"SASL_SSL://{lab.hosts[0].address}:{SASL_SSL_PORT}" in make("status", f"LAB={lab.name}").stdout
-    names = "/etc/landline/broker.pem /etc/landline/client.properties"
+    names = "/etc/landline/broker.pem /etc/landline/client.properties /etc/landline/http-tokens"
     modes = on_each(lab, f"stat --format='%a %U:%G' {names}")
-    assert set(modes.values()) == {"640 root:landline\n640 root:landline\n"}
+    assert set(modes.values()) == {"640 root:landline\n" * 3}
 
 
 def test_a_job_of_spark_reads_and_writes_with_the_login_of_the_services(lab, shared, tmp_path, monkeypatch):
@@ -328,7 +341,7 @@ def presented(lab):
     return {
         ssl.get_server_certificate((host.address, port), timeout=10)
         for host in lab.hosts
-        for port in (SASL_SSL_PORT, BETWEEN_PORT)
+        for port in (SASL_SSL_PORT, BETWEEN_PORT, HTTP_PORT)
     }
 
 
@@ -381,5 +394,6 @@ def test_a_secured_cluster_goes_back_under_load(operator, lab):
     found = numbers_in(plain, TOPIC, PARTITIONS)
     assert load.acked <= found
     assert {0, 10**6, 5 * 10**6} < found  # and what was written before
+    assert on_each(lab, "ls /etc/landline/http-tokens 2>/dev/null || true") == dict.fromkeys(HOSTS, "")
     assert set(changed(operator.deploy().stdout).values()) == {0}
     make("smoke", f"LAB={lab.name}", f"TEST_ARGS={SMOKE}")

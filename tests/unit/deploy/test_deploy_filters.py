@@ -23,6 +23,8 @@ SETTINGS = {
     "listen_host": "0.0.0.0",
     "advertised_host": "192.0.2.1",
     "http_host": "",
+    "http_tls": False,
+    "has_http_tokens": False,
     "http_address": "192.0.2.1",
     "config_dir": "/etc/landline",
     "data_dir": "/var/lib/landline",

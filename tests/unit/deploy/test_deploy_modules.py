@@ -129,11 +129,12 @@ def test_the_answer_must_come_from_the_broker_that_the_inventory_has_there():
 
 def test_the_controller_is_known_by_its_own_word_and_who_serves_nobody_is_broken():
     with broker(status(is_controller=True)) as url:
-        assert instances.place_in_roll(broker_status.read_status(url, 2)) == "controller"
-    assert broker_status.read_status(url, 2) is None
-    assert instances.place_in_roll(None) == "broken"
-    assert instances.place_in_roll(status()) == "others"
-    assert instances.place_in_roll(status(state="Starting")) == "broken"
+        assert instances.seen(wanted(url), 2).place == "controller"
+    assert instances.seen(wanted(url), 2).place == "broken"
+    with broker(status()) as url:
+        assert instances.seen(wanted(url), 2).place == "others"
+    with broker(status(state="Starting")) as url:
+        assert instances.seen(wanted(url), 2).place == "broken"
 
 
 def test_a_broker_reloads_a_file_that_is_to_change_or_that_it_has_not_taken_up(tmp_path):

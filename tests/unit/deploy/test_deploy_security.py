@@ -160,12 +160,15 @@ GOOD = {
     "service_user": "landline-services",
     "properties": {},
     "super_users": [BROKERS],
+    "http_tls": True,
+    "http_token": "",
+    "extras": ["gssapi"],
 }
 
 
 def test_good_settings_have_no_problems():
     assert access.broker_security_problems(GOOD) == []
-    nothing = {"mode": "none", "directory": "", "users": [], "acls": [], "quotas": []}
+    nothing = {"mode": "none", "directory": "", "users": [], "acls": [], "quotas": [], "http_tls": False}
     assert access.broker_security_problems({**GOOD, **nothing}) == []
 
 
@@ -208,11 +211,25 @@ def test_good_settings_have_no_problems():
         ),
         ({"quotas": [{"user": "a", "values": {"producer_byte_rate": "1M"}}]}, "producer_byte_rate is '1M'"),
         ({"quotas": [{"values": {"producer_byte_rate": 1}}]}, "must be named"),
+        (
+            {"extras": ["zookeeper-sasl"]},
+            "has 'zookeeper-sasl', which a deploy cannot install: gssapi it can",
+        ),
+        ({"extras": "gssapi"}, "landline_extras must be a list"),
+        ({"mode": "none"}, "landline_http_tls needs the certificates of landline_security"),
+        ({"http_token": "short-secret"}, "landline_http_token, token 1, is none: 16 to 512 letters"),
+        ({"http_token": ["a" * 16, "b" * 15 + " "]}, "landline_http_token, token 2, is none"),
+        ({"http_token": ["a" * 16] * 17}, "has 17 tokens"),
+        (
+            {"properties": {"landline.http.token.file": "/t"}},
+            "sets landline.http.token.file: take it away, and set landline_http_token",
+        ),
     ],
 )
 def test_wrong_settings_are_told_with_what_is_known(changed, words):
     (problem,) = access.broker_security_problems({**GOOD, **changed})
     assert words in problem
+    assert "secret" not in problem
 
 
 # -- the settings of clients

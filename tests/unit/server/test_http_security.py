@@ -49,6 +49,7 @@ class Site:
         self.endpoint: HttpEndpoint
         self.tls: Tls
         self.properties: dict[str, str] = {}
+        self.status: dict[str, object] = {"loading": {"logs": 3, "segments": 4}}
         self._steps = StartupSteps(threading.Event(), lambda _: None, lambda _: None)
 
     def renew(self, name: str = "broker", ends: float = 90) -> None:
@@ -81,7 +82,7 @@ class Site:
             config,
             Metrics(),
             self._steps,
-            status=lambda: {"loading": {"logs": 3, "segments": 4}},
+            status=lambda: self.status,
             unready_reasons=list,
             is_alive=lambda: True,
             wrap=self.tls.http,
