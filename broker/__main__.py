@@ -123,6 +123,12 @@ def _access(options: Options) -> int:
     return _with_properties(run, options, options.config, options.override)
 
 
+def _doctor(options: Options) -> int:
+    from broker.server.doctor_command import run
+
+    return _with_properties(run, options, options.file or options.command_config, options.override)
+
+
 def _with_properties(
     run: Callable[[Options, Any, Callable[[str], None]], int],
     options: Options,
@@ -306,6 +312,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Options], int]]] = {
     "metadata": _metadata,
     "credentials": _credentials,
     "access": _access,
+    "doctor": _doctor,
     "check-config": _check_config,
 }
 

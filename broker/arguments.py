@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ commands:
   metadata VERB …    backup, verify, restore: ZooKeeper's metadata tree to a file, and back to an empty ensemble
   credentials VERB … set, delete, list: users' SCRAM credentials in ZooKeeper, also before the first start
   access FILE        users, ACLs and quotas: bring about what a list on the standard input says
+  doctor …           say what is wrong: from a client's host with its brokers, or on a broker's host with the host
   check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
 
 `landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
@@ -121,6 +123,7 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
     )
     access.add_argument("config", metavar="FILE", help="a broker's server.properties")
     access.add_argument("--dry-run", action="store_true", help="only print what would change")
+    _add_doctor(add)
     check = add("check-config", "Checks a configuration as `landline start` would.")
     check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
     alone = add("standalone", "Runs one broker without ZooKeeper until SIGTERM or ^C.")
@@ -128,6 +131,28 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
     alone.add_argument("--data-dir", metavar="DIR", type=Path, help=f"by default {default_data_dir}")
     alone.add_argument("--config", metavar="FILE", help="a server.properties for everything else")
     return parser
+
+
+def _add_doctor(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    doctor = add(
+        "doctor",
+        "Says what is wrong, what to change and where, one line for each check. From a client's host "
+        "(--bootstrap-server): dials every address that brokers advertise. On a broker's host (FILE): disks, clock, "
+        "limits, certificates, ports, ZooKeeper, and every listener of every broker. Changes nothing. Exit code 1 if "
+        "a check fails; warnings fail nothing.",
+    )
+    where = doctor.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "file", nargs="?", metavar="FILE", help="the server.properties of a broker of this host"
+    )
+    where.add_argument("--bootstrap-server", metavar="HOST:PORT,…", help="brokers to ask first, as a client")
+    doctor.add_argument(
+        "--command-config", metavar="FILE", help="the client's settings (TLS, SASL), as for Kafka's tools"
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor.add_argument(
+        "--within", metavar="SECONDS", type=_positive, default=15.0, help="how long it may take; 15"
+    )
 
 
 def _add_metadata(commands: Any) -> None:
@@ -211,6 +236,13 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535 are")
     return int(text)
+
+
+def _positive(text: str) -> float:
+    seconds = _seconds(text)
+    if seconds < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than a second")
+    return seconds
 
 
 def _seconds(text: str) -> float:
