@@ -23,7 +23,8 @@ commands:
   deregister FILE    after a crash: end the dead broker's ZooKeeper session, so that its partitions fail over at once
   may-stop FILE      before a restart or reboot: take the cluster's stop permit, once it bears that this broker stops
   await-return FILE  after it: wait until the broker is back in every ISR that it was in, and give the permit back
-  metadata VERB …    backup, verify, restore: ZooKeeper's metadata tree to a file, and back to an empty ensemble
+  metadata VERB …    backup, verify, restore, tree: ZooKeeper's metadata tree to a file, back to an empty ensemble,
+                     and as text without credentials
   credentials VERB … set, delete, list: users' SCRAM credentials in ZooKeeper, also before the first start
   access FILE        users, ACLs and quotas: bring about what a list on the standard input says
   doctor …           say what is wrong: from a client's host with its brokers, or on a broker's host with the host
@@ -159,7 +160,7 @@ def _add_metadata(commands: Any) -> None:
     text = "The cluster's metadata tree in ZooKeeper: taken into a file, brought back to an ensemble that lost it."
     metadata = commands.add_parser("metadata", prog="landline metadata", description=text, allow_abbrev=False)
     verbs = metadata.add_subparsers(
-        dest="verb", metavar="VERB", required=True, help="backup, verify or restore"
+        dest="verb", metavar="VERB", required=True, help="backup, verify, restore or tree"
     )
     for verb, what in (
         ("backup", "Writes all persistent nodes with their ACLs to FILE; the cluster may run meanwhile."),
@@ -168,12 +169,14 @@ def _add_metadata(commands: Any) -> None:
             "restore",
             "Makes the tree of FILE in an ensemble that has none; no broker may run. Then start all brokers.",
         ),
+        ("tree", "Prints all nodes as JSON lines, without credentials."),
     ):
         command = verbs.add_parser(
             verb, prog=f"landline metadata {verb}", description=what, allow_abbrev=False
         )
         command.set_defaults(command="metadata", override=[])
-        command.add_argument("file", metavar="FILE", help="the backup")
+        if verb != "tree":
+            command.add_argument("file", metavar="FILE", help="the backup")
         where = command.add_mutually_exclusive_group(required=True)
         where.add_argument("config", nargs="?", metavar="CONFIG", help="a broker's server.properties")
         where.add_argument("--zookeeper", metavar="CONNECT", help="host:port,…/chroot, as zookeeper.connect")
