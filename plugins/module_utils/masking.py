@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 MASKED = "(masked)"
 _SECRET_NAME = re.compile(
     r"passw|passphrase|passwd|secret|jaas|credential|api.?key|access.?key|private.?key|master.?key|digest|keystore\.key$"
-    r"|certificate\.chain$|(?:^|[._-])tokens?$|(?:^|[._-])auth$",
+    r"|certificate\.chain$|truststore\.certificates$|(?:^|[._-])tokens?$|(?:^|[._-])auth$",
     re.IGNORECASE,
 )
 # Names that look like a secret's, but whose value is none: a file, a duration, an algorithm.
@@ -35,8 +35,10 @@ _VALUE = (
     r"""|(?:null|true|false)\b|[^\s"']+)"""
 )
 _SIGN = r"""\\?["']?[ \t]*[=:][ \t]*"""
-# name=value and "name": "value" in any text. The name decides. Names are bounded, for the time that this takes.
-_PAIR = re.compile(rf"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{{0,120}})(?P<sign>{_SIGN})(?P<value>{_VALUE})")
+# name=value and "name": "value" in any text, up to the value. The name decides. What may be long is bounded, or read
+# once, for the time that a line of megabytes takes.
+_NAMED = re.compile(rf"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{{0,120}}){_SIGN}")
+_AFTER = re.compile(_VALUE)
 # A user's password of PlainLoginModule.
 _PLAIN_USER = re.compile(rf"(?P<name>\buser_[^\s=\"']{{1,120}})(?P<sign>[ \t]*=[ \t]*)(?P<value>{_VALUE})")
 _SCRAM = re.compile(r"\b(?P<name>salt|stored_key|server_key)(?P<sign>=)(?P<value>[A-Za-z0-9+/=]+)")
@@ -44,9 +46,10 @@ _BEARER = re.compile(
     r"(?P<name>\b(?:Bearer|Basic|Negotiate))(?P<sign>\s+)(?P<value>[A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE
 )
 _IN_URL = re.compile(
-    r"(?P<name>\b[a-z][a-z0-9+.-]*://[^\s/:@]+)(?P<sign>:)(?P<value>[^\s/@]+)(?=@)", re.IGNORECASE
+    r"(?P<name>\b[a-z][a-z0-9+]{0,20}://[^\s/:@]{1,120})(?P<sign>:)(?P<value>[^\s/@]{1,500})(?=@)",
+    re.IGNORECASE,
 )
-_JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*")
+_JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{0,4000}")
 _JAAS_OPTION = re.compile(rf"(?P<name>[\w.-]+)\s*=\s*(?P<value>{_VALUE})")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -175,15 +178,14 @@ class Masker:
 def _without_pairs(text: str) -> Iterator[str]:
     """Yields the text in pieces. The value of a harmless name may itself begin with a pair."""
     done = 0
-    match = _PAIR.search(text)
-    while match is not None:
-        if is_secret(match["name"]):
-            yield text[done : match.end("sign")]
-            yield _masked(match["value"])
-            done = match.end()
-            match = _PAIR.search(text, done)
-        else:
-            match = _PAIR.search(text, match.end("sign"))
+    for match in _NAMED.finditer(text):
+        if match.start() < done or not is_secret(match["name"]):
+            continue
+        value = _AFTER.match(text, match.end())
+        if value is not None:
+            yield text[done : match.end()]
+            yield _masked(value[0])
+            done = value.end()
     yield text[done:]
 
 

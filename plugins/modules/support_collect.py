@@ -1,6 +1,6 @@
 #!/usr/bin/python
-"""Collects what support needs to know of one host into an archive on it. Secrets are masked before they are
-written.
+"""Collects what support needs to know of one host into an archive on it. Secrets are masked before
+they are written.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Dialled(Enum):
     LATE = "no result before the deadline"
 
 
-class Identity(Enum):
+class Recognised(Enum):
     """Whether a broker says that it is the expected one."""
 
     SAME = "same"
@@ -55,7 +55,7 @@ class Answer:
     cluster_id: str | None = None
     controller_id: int = -1
     brokers: Mapping[int, tuple[str, int]] = field(default_factory=dict)
-    identity: Identity = Identity.UNKNOWN
+    identity: Recognised = Recognised.UNKNOWN
     said: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     took_ms: int = 0
@@ -194,14 +194,14 @@ def judge_broker(broker_id: int, answer: Answer, cluster_id: str | None, config:
             config=line,
             do=f"correct the host or the port of the entry {answer.address}",
         )
-    if answer.identity is Identity.OTHER:
+    if answer.identity is Recognised.OTHER:
         return fail(
             check,
             f"{entry}, where another broker answers: {answer.said}",
             config=line,
             do=f"correct the host or the port of the entry {answer.address}: it is another broker's",
         )
-    if answer.identity is Identity.UNKNOWN:
+    if answer.identity is Recognised.UNKNOWN:
         return warn(
             check,
             f"answers in {answer.took_ms} ms; which broker it is cannot be told: {answer.said}",

@@ -15,7 +15,7 @@ from broker.protocol.errors import Errors, ProtocolError
 from broker.replication.broker_channel import BrokerChannel, ChannelError, ChannelSecurity
 from broker.sasl.client import ClientLogin
 from broker.sasl.exchange import LoginFailed
-from broker.server.doctor.answers import Answer, Dialled, Identity
+from broker.server.doctor.answers import Answer, Dialled, Recognised
 from broker.server.doctor.in_parallel import run_all
 
 _METADATA_VERSION: Final = 4
@@ -147,11 +147,11 @@ def _identity(result: Any) -> Mapping[str, Any]:
     code, said = int(result.error_code), str(result.error_message or "")
     if code == Errors.NONE:
         settings = {str(each.name): str(each.value) for each in result.configs if each.value is not None}
-        return {"identity": Identity.SAME, "settings": settings}
+        return {"identity": Recognised.SAME, "settings": settings}
     if code == Errors.INVALID_REQUEST:
-        return {"identity": Identity.OTHER, "said": said}
+        return {"identity": Recognised.OTHER, "said": said}
     name = Errors(code).name if code in set(Errors) else str(code)
-    return {"identity": Identity.UNKNOWN, "said": f"{name} {said}".strip()}
+    return {"identity": Recognised.UNKNOWN, "said": f"{name} {said}".strip()}
 
 
 def dial_all(

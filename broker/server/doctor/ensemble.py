@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.server.doctor.answers import Dialled
 from broker.server.doctor.dialling import Address, reach
-from broker.server.doctor.ensemble_judge import Asked, Server
+from broker.server.doctor.ensemble_judge import Asked, EnsembleMember
 from broker.zookeeper import znodes
 from broker.zookeeper.access import ZooKeeperAccess
 from broker.zookeeper.client import ZooKeeperStore
@@ -26,20 +26,20 @@ _ROUNDS: Final = 5
 _MOST_BYTES: Final = 64 << 10
 
 
-def ask_server(address: Address, secure: Secure | None, step_ms: int) -> Server:
+def ask_server(address: Address, secure: Secure | None, step_ms: int) -> EnsembleMember:
     """How one server is: the answer to its command `srvr`."""
     refused = reach(address, step_ms)
     if refused is not None:
-        return Server(address, refused.dialled, refused.detail)
+        return EnsembleMember(address, refused.dialled, refused.detail)
     began_s = time.monotonic()
     try:
         answer = _srvr(address, secure, step_ms / 1000)
     except TimeoutError:
-        return Server(address, Dialled.SILENT)
+        return EnsembleMember(address, Dialled.SILENT)
     except OSError as error:
-        return Server(address, Dialled.NO_TLS if secure else Dialled.HUNG_UP, str(error))
+        return EnsembleMember(address, Dialled.NO_TLS if secure else Dialled.HUNG_UP, str(error))
     words = dict(line.partition(": ")[::2] for line in answer.splitlines())
-    return Server(
+    return EnsembleMember(
         address,
         Dialled.ANSWERED,
         answer.splitlines()[0] if answer else "",

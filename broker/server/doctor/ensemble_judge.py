@@ -19,7 +19,7 @@ _CONNECT: Final = "zookeeper.connect"
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class EnsembleMember:
     """One server of ``zookeeper.connect``. ``said`` is the first line of its answer to `srvr`, or why there was
     none; ``mode`` is empty without a quorum, or if it does not answer the command.
     """
@@ -47,7 +47,7 @@ class Asked:
     acls: Mapping[str, tuple[Acl, ...]] = field(default_factory=dict)
 
 
-def judge_server(server: Server, *, others_serve: bool) -> Finding:
+def judge_server(server: EnsembleMember, *, others_serve: bool) -> Finding:
     """A server that is down is a warning while the others have a quorum."""
     address = host_port(*server.address)
     check = f"zookeeper {address}"
@@ -74,7 +74,7 @@ def judge_server(server: Server, *, others_serve: bool) -> Finding:
     )
 
 
-def judge_ensemble(servers: Sequence[Server]) -> Findings:
+def judge_ensemble(servers: Sequence[EnsembleMember]) -> Findings:
     """Whether the servers are of one ensemble."""
     leaders = [host_port(*each.address) for each in servers if each.mode == "leader"]
     alone = [host_port(*each.address) for each in servers if each.mode == "standalone"]

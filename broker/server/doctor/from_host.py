@@ -24,7 +24,13 @@ from broker.server.doctor import host_facts, host_judge
 from broker.server.doctor.answers import Answer, Dialled, judge_broker, what_to_do
 from broker.server.doctor.dialling import Address, Dialler, dial_all, reach
 from broker.server.doctor.ensemble import ask_server, ask_session
-from broker.server.doctor.ensemble_judge import Asked, Server, judge_ensemble, judge_server, judge_session
+from broker.server.doctor.ensemble_judge import (
+    Asked,
+    EnsembleMember,
+    judge_ensemble,
+    judge_server,
+    judge_session,
+)
 from broker.server.doctor.findings import Finding, Findings, fail, ok, warn
 from broker.server.doctor.host_judge import ClockFacts, LogDirFacts, Owner, ProcessFacts
 from broker.server.doctor.in_parallel import run_all
@@ -218,7 +224,7 @@ class HostCheck:
             said = f"{connect!r} has a port that is no number"
             return [], [fail("zookeeper", said, config="zookeeper.connect", do=do)]
 
-    def _server(self, address: Address) -> Server:
+    def _server(self, address: Address) -> EnsembleMember:
         return ask_server(address, secure_from(self._properties), self._step_ms)
 
     def _session(self) -> Asked:
@@ -228,8 +234,8 @@ class HostCheck:
     def _zookeeper(self, results: Sequence[Any], addresses: Sequence[Address], asked: Any) -> Findings:
         servers = [
             each
-            if isinstance(each, Server)
-            else Server(address, Dialled.LATE, "" if each is None else str(each))
+            if isinstance(each, EnsembleMember)
+            else EnsembleMember(address, Dialled.LATE, "" if each is None else str(each))
             for address, each in zip(addresses, results, strict=True)
         ]
         serve = isinstance(asked, Asked)

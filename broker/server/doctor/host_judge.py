@@ -235,9 +235,7 @@ def judge_open_files(limit: int | None, used: int | None, unit: str | None) -> F
 
 @dataclass(frozen=True, slots=True)
 class MemoryFacts:
-    """Bytes of the host's memory; of the broker's control group, None if unlimited; and what of the broker is in
-    swap.
-    """
+    """Bytes of the host's memory; of the broker's control group, None if unlimited; and of the broker in swap."""
 
     total: int
     available: int

@@ -1,5 +1,5 @@
-"""Runs checks in parallel until a deadline. A check that hangs, on a name server or a disk, costs only its own
-answer.
+"""Runs checks in parallel until a deadline. A check that hangs, on a name server or on a disk, costs
+only its own answer.
 """
 
 from __future__ import annotations
