@@ -115,7 +115,7 @@ restore: setup ## Restore the tree into a ZooKeeper that lost it, and start all 
 
 .PHONY: support-bundle
 support-bundle: setup ## Collect journals, configs and states of all hosts, without secrets, into build/support: SINCE=-24h
-	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/support_bundle.yml $(if $(SINCE),-e 'support_since=$(SINCE)') $(ANSIBLE_ARGS)
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/support_bundle.yml $(if $(SINCE),-e '{"support_since": "$(SINCE)"}') $(ANSIBLE_ARGS)
 
 .PHONY: status
 status: setup ## Show hosts, brokers, controller, listeners and start-up times

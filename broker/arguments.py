@@ -142,13 +142,12 @@ def _add_doctor(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
         "limits, certificates, ports, ZooKeeper, and every listener of every broker. Changes nothing. Exit code 1 if "
         "a check fails; warnings fail nothing.",
     )
-    where = doctor.add_mutually_exclusive_group(required=True)
-    where.add_argument(
+    doctor.add_argument(
         "file", nargs="?", metavar="FILE", help="the server.properties of a broker of this host"
     )
-    where.add_argument("--bootstrap-server", metavar="HOST:PORT,…", help="brokers to ask first, as a client")
+    doctor.add_argument("--bootstrap-server", metavar="HOST:PORT,…", help="brokers to ask first, as a client")
     doctor.add_argument(
-        "--command-config", metavar="FILE", help="the client's settings (TLS, SASL), as for Kafka's tools"
+        "--command-config", metavar="FILE", help="the client's settings, as for Kafka's tools"
     )
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
     doctor.add_argument(

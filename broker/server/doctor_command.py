@@ -10,18 +10,22 @@ from typing import Final
 from broker.server.doctor.findings import as_json, as_text, exit_code
 from broker.utils.options import Options
 
-WITHIN_S: Final = 15.0
+EXIT_USAGE: Final = 2
 
 Complain = Callable[[str], None]
 
 
-def run(options: Options, properties: Mapping[str, str], _complain: Complain) -> int:
+def run(options: Options, properties: Mapping[str, str], complain: Complain) -> int:
     """Prints the findings. ``properties`` are the client's, or the broker's if there is a FILE."""
-    if options.bootstrap_server is not None:
+    is_client = bool(options.bootstrap_server or options.command_config)
+    if is_client == bool(options.file):
+        complain("doctor: give a broker's FILE; or, for a client, --bootstrap-server or --command-config")
+        return EXIT_USAGE
+    if is_client:
         from broker.server.doctor.from_client import check
 
         source = options.command_config or "the client's settings"
-        findings = check(options.bootstrap_server, properties, source, options.within)
+        findings = check(options.bootstrap_server or "", properties, source, options.within)
     else:
         from broker.server.doctor.from_host import HostCheck
 

@@ -149,3 +149,14 @@ def judge_acls(acls: Mapping[str, tuple[Acl, ...]], *, sets_acls: bool) -> Findi
             ok(check, "none: zookeeper.set.acl is false, so whoever reaches ZooKeeper may change the cluster")
         ]
     return [ok(check, "only their creators may change the nodes")]
+
+
+def judge_missing_listener(broker_id: int, listener: str, registration: BrokerRegistration) -> Finding:
+    """A registered broker without this broker's inter-broker listener: neither can follow the other."""
+    names = ", ".join(endpoint.listener_name for endpoint in registration.endpoints)
+    return fail(
+        f"broker {broker_id}",
+        f"has no listener {listener}, by which this broker connects to others; it has {names or 'none'}",
+        config="inter.broker.listener.name",
+        do=f"add {listener} to listeners and advertised.listeners of broker {broker_id}, or correct the key here",
+    )

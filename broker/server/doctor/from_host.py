@@ -28,6 +28,7 @@ from broker.server.doctor.ensemble_judge import (
     Asked,
     EnsembleMember,
     judge_ensemble,
+    judge_missing_listener,
     judge_server,
     judge_session,
 )
@@ -263,7 +264,10 @@ class HostCheck:
         dialler = Dialler(self._step_ms, probe.security, probe.login)
         between: dict[tuple[Address, int | None], object] = {}
         others: dict[tuple[Address, int | None], Endpoint] = {}
+        found: Findings = []
         for broker_id, registration in seen.registered.items():
+            if registration.endpoint(listener) is None:
+                found.append(judge_missing_listener(broker_id, listener, registration))
             for endpoint in registration.endpoints:
                 key = (endpoint.host, endpoint.port), broker_id
                 if endpoint.listener_name == listener:
@@ -277,7 +281,7 @@ class HostCheck:
             return reach(address, self._step_ms) or Answer(*address, Dialled.ANSWERED)
 
         answers = dial_all(dial, {**between, **others}, self._deadline_s - 0.5)
-        found = [self._judged(key, answer, others.get(key), seen) for key, answer in answers.items()]
+        found += [self._judged(key, answer, others.get(key), seen) for key, answer in answers.items()]
         return found, {key[1] or 0: answer.settings for key, answer in answers.items() if answer.settings}
 
     def _inter_broker(self) -> str:

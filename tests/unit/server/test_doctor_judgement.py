@@ -6,9 +6,12 @@ import json
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from broker.arguments import make_parser
+from broker.config.endpoint import Endpoint
 from broker.config.problems import ConfigError
 from broker.log.free_space import FreeSpaceFloor, Space
 from broker.server.doctor import host_judge
@@ -25,6 +28,7 @@ from broker.server.doctor.ensemble_judge import (
     EnsembleMember,
     judge_acls,
     judge_ensemble,
+    judge_missing_listener,
     judge_server,
     judge_session,
 )
@@ -33,7 +37,9 @@ from broker.server.doctor.from_client import check, read_addresses
 from broker.server.doctor.host_facts import _mounts
 from broker.server.doctor.host_judge import ClockFacts, LogDirFacts, MemoryFacts, Mount, Owner, ProcessFacts
 from broker.server.doctor.in_parallel import run_all
+from broker.server.doctor_command import EXIT_USAGE, run
 from broker.zookeeper.acl import Acl
+from broker.zookeeper.znodes import BrokerRegistration
 
 GIB = 1 << 30
 FLOOR = FreeSpaceFloor(GIB, 5)
@@ -296,6 +302,27 @@ def test_nodes_that_all_may_change_are_told_where_acls_are_wanted():
     assert levels(judge_acls(open_node, sets_acls=True)) == [Level.WARN]
     assert levels(judge_acls(open_node, sets_acls=False)) == [Level.OK]
     assert levels(judge_acls(guarded, sets_acls=True)) == [Level.OK]
+
+
+def test_a_broker_without_the_inter_broker_listener_is_told():
+    registration = BrokerRegistration(2, (Endpoint("h2", 9092, "PLAINTEXT"),))
+    found = judge_missing_listener(2, "BROKER", registration)
+    assert found.level is Level.FAIL
+    assert "has no listener BROKER" in found.said
+    assert "it has PLAINTEXT" in found.said
+
+
+# -- the command
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["f", "--bootstrap-server", "h:1"], ["f", "--command-config", "c"]]
+)
+def test_a_host_is_a_brokers_or_a_clients(arguments):
+    said = []
+    options = make_parser(Path()).parse_args(["doctor", *arguments])
+    assert run(options, {}, said.append) == EXIT_USAGE
+    assert "give a broker's FILE" in said[0]
 
 
 # -- the deadline
