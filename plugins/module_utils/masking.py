@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator
 MASKED = "(masked)"
 _SECRET_NAME = re.compile(
     r"passw|passphrase|passwd|secret|jaas|credential|api.?key|access.?key|private.?key|master.?key|digest|keystore\.key$"
-    r"|certificate\.chain$|truststore\.certificates$|(?:^|[._-])tokens?$|(?:^|[._-])auth$",
+    r"|certificate\.chain$|truststore\.certificates$|(?:^|[._-])tokens?$",
     re.IGNORECASE,
 )
 # Names that look like a secret's, but whose value is none: a file, a duration, an algorithm.
 _HARMLESS = re.compile(
-    r"(?:file|location|path|type|algorithm|length|iterations|class|required|enabled?|url|\.ms|seconds)$",
+    r"LoadCredential|(?:file|location|path|type|algorithm|length|iterations|class|required|enabled?|url|\.ms|seconds)$",
     re.IGNORECASE,
 )
 # A key that is cut off: the rest of its line, and further lines of base64.

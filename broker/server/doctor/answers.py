@@ -38,6 +38,7 @@ class Recognised(Enum):
 
     SAME = "same"
     OTHER = "other"
+    NOT_ALLOWED = "the user may not ask"
     UNKNOWN = "unknown"
 
 
@@ -201,10 +202,10 @@ def judge_broker(broker_id: int, answer: Answer, cluster_id: str | None, config:
             config=line,
             do=f"correct the host or the port of the entry {answer.address}: it is another broker's",
         )
+    if answer.identity is Recognised.NOT_ALLOWED:
+        said = f"answers in {answer.took_ms} ms; only a user with DescribeConfigs on the cluster is told which broker"
+        return ok(check, said)
     if answer.identity is Recognised.UNKNOWN:
-        return warn(
-            check,
-            f"answers in {answer.took_ms} ms; which broker it is cannot be told: {answer.said}",
-            do="ask as a user with DescribeConfigs on the cluster to check it",
-        )
+        said = f"answers in {answer.took_ms} ms, but not to which broker it is: {answer.said}"
+        return warn(check, said, do="see that broker's log")
     return ok(check, f"answers in {answer.took_ms} ms, as broker {broker_id}")

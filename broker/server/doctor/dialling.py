@@ -150,6 +150,8 @@ def _identity(result: Any) -> Mapping[str, Any]:
         return {"identity": Recognised.SAME, "settings": settings}
     if code == Errors.INVALID_REQUEST:
         return {"identity": Recognised.OTHER, "said": said}
+    if code == Errors.CLUSTER_AUTHORIZATION_FAILED:
+        return {"identity": Recognised.NOT_ALLOWED}
     name = Errors(code).name if code in set(Errors) else str(code)
     return {"identity": Recognised.UNKNOWN, "said": f"{name} {said}".strip()}
 

@@ -29,6 +29,7 @@ def test_the_names_of_files_durations_and_algorithms_are_shown():
         "landline.http.token.file",
         "delegation.token.expiry.time.ms",
         "password.encoder.cipher.algorithm",
+        "ssl.client.auth",
         "log.dirs",
         "zookeeper.connect",
     ):

@@ -104,7 +104,8 @@ def test_each_way_not_to_answer_names_the_entry_the_broker_and_what_to_do(dialle
         (GOOD, Level.OK, "as broker 2"),
         (replace(GOOD, cluster_id="other"), Level.FAIL, "another cluster answers: cluster id other, not c"),
         (replace(GOOD, identity=Recognised.OTHER, said="this is broker 3"), Level.FAIL, "this is broker 3"),
-        (replace(GOOD, identity=Recognised.UNKNOWN), Level.WARN, "cannot be told"),
+        (replace(GOOD, identity=Recognised.NOT_ALLOWED), Level.OK, "only a user with DescribeConfigs"),
+        (replace(GOOD, identity=Recognised.UNKNOWN), Level.WARN, "not to which broker it is"),
     ],
 )
 def test_who_answers_is_judged(answer, level, said):
