@@ -22,7 +22,7 @@ _METADATA_VERSION: Final = 4
 _DESCRIBE_CONFIGS_VERSION: Final = 1
 _BROKER: Final = 4
 # What is asked of each broker beside its identity.
-SETTINGS: Final = ("inter.broker.protocol.version", "log.message.format.version")
+SETTINGS: Final = ("inter.broker.protocol.version",)
 
 Address = tuple[str, int]
 

@@ -295,13 +295,13 @@ def judge_versions(
                 do="restart the broker to run the installed release",
             )
         )
-    for key in ("inter.broker.protocol.version", "log.message.format.version"):
-        values = {broker: texts[key] for broker, texts in others.items() if key in texts}
-        if len(set(values.values())) > 1:
-            listed = ", ".join(f"broker {broker}: {text}" for broker, text in sorted(values.items()))
-            do = "finish the upgrade that is under way, or set all brokers alike"
-            found.append(warn(check, f"{key} differs: {listed}", config=key, do=do))
-    known = sorted({texts["inter.broker.protocol.version"] for texts in others.values() if texts})
+    key = "inter.broker.protocol.version"
+    values = {broker: texts[key] for broker, texts in others.items() if key in texts}
+    known = sorted(set(values.values()))
+    if len(known) > 1:
+        listed = ", ".join(f"broker {broker}: {text}" for broker, text in sorted(values.items()))
+        do = "finish the upgrade that is under way, or set all brokers alike"
+        found.append(warn(check, f"{key} differs: {listed}", config=key, do=do))
     between = f", inter-broker {', '.join(known)}" if known else ""
     return found or [ok(check, f"Landline {installed}, {platform}{between}")]
 
