@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.addresses import host_port
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.masking import (
     Masker,
@@ -237,8 +238,7 @@ def http(properties: dict[str, str], path: str) -> str:
         return "the broker's HTTP port is off\n"
     host = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host  # noqa: S104 (told apart, not bound)
     scheme = "https" if properties.get("landline.http.ssl.keystore.location") else "http"
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    request = urllib.request.Request(f"{scheme}://{address}{path}")  # noqa: S310 (http or https)
+    request = urllib.request.Request(f"{scheme}://{host_port(host, port)}{path}")  # noqa: S310 (http or https)
     token_file = properties.get("landline.http.token.file")
     if token_file:
         lines = [line.strip() for line in Path(token_file).read_text().splitlines()]
