@@ -119,6 +119,10 @@ backup: setup ## Back up the metadata tree with its ACLs into a local file, whil
 restore: setup ## Restore the tree into a ZooKeeper that lost it, and start all brokers: FILE=backup
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/restore.yml -e 'broker_metadata_file=$(abspath $(or $(FILE),$(error give FILE=backup)))' $(ANSIBLE_ARGS)
 
+.PHONY: support-bundle
+support-bundle: setup ## Collect journals, configs and states of all hosts, without secrets, into build/support: SINCE=-24h
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/support_bundle.yml $(if $(SINCE),-e '{"support_since": "$(SINCE)"}') $(ANSIBLE_ARGS)
+
 .PHONY: status
 status: setup ## Show hosts, brokers, controller, listeners and start-up times
 	@$(WITH_INVENTORY) $(INSIDE) $(PY) tools/cluster_status.py

@@ -148,6 +148,12 @@ def _topics(options: Options) -> int:
     return _with_properties(run, options, options.config, options.override)
 
 
+def _doctor(options: Options) -> int:
+    from broker.server.doctor_command import run
+
+    return _with_properties(run, options, options.file or options.command_config, options.override)
+
+
 def _with_properties(
     run: Callable[[Options, Any, Callable[[str], None]], int],
     options: Options,
@@ -338,6 +344,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Options], int]]] = {
     "credentials": _credentials,
     "access": _access,
     "topics": _topics,
+    "doctor": _doctor,
     "check-config": _check_config,
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,10 +23,12 @@ commands:
   deregister FILE    after a crash: end the dead broker's ZooKeeper session, so that its partitions fail over at once
   may-stop FILE      before a restart or reboot: take the cluster's stop permit, once it bears that this broker stops
   await-return FILE  after it: wait until the broker is back in every ISR that it was in, and give the permit back
-  metadata VERB …    backup, verify, restore: ZooKeeper's metadata tree to a file, and back to an empty ensemble
+  metadata VERB …    backup, verify, restore, tree: ZooKeeper's metadata tree to a file, back to an empty ensemble,
+                     and as text without credentials
   credentials VERB … set, delete, list: users' SCRAM credentials in ZooKeeper, also before the first start
   access FILE        users, ACLs and quotas: bring about what a list on the standard input says
   topics FILE        topics and dynamic configs: likewise, and show what is not as listed
+  doctor …           say what is wrong: from a client's host with its brokers, or on a broker's host with the host
   check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
 
 `landline COMMAND --help` has the options of a command. Metrics and state are served over HTTP on
@@ -132,6 +135,7 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
     topics.add_argument(
         "--json", action="store_true", help="print an object with the lists changes and drift"
     )
+    _add_doctor(add)
     check = add("check-config", "Checks a configuration as `landline start` would.")
     check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
     check.add_argument(
@@ -146,11 +150,32 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
     return parser
 
 
+def _add_doctor(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    doctor = add(
+        "doctor",
+        "Says what is wrong, what to change and where, one line for each check. From a client's host "
+        "(--bootstrap-server): dials every address that brokers advertise. On a broker's host (FILE): disks, clock, "
+        "limits, certificates, ports, ZooKeeper, and every listener of every broker. Changes nothing. Exit code 1 if "
+        "a check fails; warnings fail nothing.",
+    )
+    doctor.add_argument(
+        "file", nargs="?", metavar="FILE", help="the server.properties of a broker of this host"
+    )
+    doctor.add_argument("--bootstrap-server", metavar="HOST:PORT,…", help="brokers to ask first, as a client")
+    doctor.add_argument(
+        "--command-config", metavar="FILE", help="the client's settings, as for Kafka's tools"
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor.add_argument(
+        "--within", metavar="SECONDS", type=_positive, default=15.0, help="how long it may take; 15"
+    )
+
+
 def _add_metadata(commands: Any) -> None:
     text = "The cluster's metadata tree in ZooKeeper: taken into a file, brought back to an ensemble that lost it."
     metadata = commands.add_parser("metadata", prog="landline metadata", description=text, allow_abbrev=False)
     verbs = metadata.add_subparsers(
-        dest="verb", metavar="VERB", required=True, help="backup, verify or restore"
+        dest="verb", metavar="VERB", required=True, help="backup, verify, restore or tree"
     )
     for verb, what in (
         ("backup", "Writes all persistent nodes with their ACLs to FILE; the cluster may run meanwhile."),
@@ -159,12 +184,14 @@ def _add_metadata(commands: Any) -> None:
             "restore",
             "Makes the tree of FILE in an ensemble that has none; no broker may run. Then start all brokers.",
         ),
+        ("tree", "Prints all nodes as JSON lines, without credentials."),
     ):
         command = verbs.add_parser(
             verb, prog=f"landline metadata {verb}", description=what, allow_abbrev=False
         )
         command.set_defaults(command="metadata", override=[])
-        command.add_argument("file", metavar="FILE", help="the backup")
+        if verb != "tree":
+            command.add_argument("file", metavar="FILE", help="the backup")
         where = command.add_mutually_exclusive_group(required=True)
         where.add_argument("config", nargs="?", metavar="CONFIG", help="a broker's server.properties")
         where.add_argument("--zookeeper", metavar="CONNECT", help="host:port,…/chroot, as zookeeper.connect")
@@ -227,6 +254,13 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535 are")
     return int(text)
+
+
+def _positive(text: str) -> float:
+    seconds = _seconds(text)
+    if seconds < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than a second")
+    return seconds
 
 
 def _seconds(text: str) -> float:

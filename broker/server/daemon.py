@@ -26,7 +26,7 @@ import structlog
 from broker.utils.collector import leave_old_objects
 from broker.utils.open_files import raise_open_file_limit
 from broker.utils.process_identity import has_terminal
-from broker.utils.stop_signals import STOP_SIGNALS, WAITED_SIGNALS, WAKE_SIGNAL
+from broker.utils.stop_signals import STACKS_SIGNAL, STOP_SIGNALS, WAITED_SIGNALS, WAKE_SIGNAL
 from broker.utils.systemd import Notifier, Watchdog, watchdog_interval_ms
 
 _log = structlog.get_logger(__name__)
@@ -133,6 +133,7 @@ class Daemon:
         with signals blocked.
         """
         faulthandler.enable()  # systemd's watchdog kills with SIGABRT: then dump the stacks of all threads
+        faulthandler.register(STACKS_SIGNAL)  # the same on request, and the broker goes on
         raise_open_file_limit()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         threading.Thread(target=self._start, name="startup", daemon=True).start()

@@ -1,5 +1,5 @@
-"""`landline metadata backup`, `verify` and `restore`: saves the metadata tree to a file, restores it to an
-empty ensemble.
+"""`landline metadata backup`, `verify`, `restore` and `tree`: saves the metadata tree to a file, restores it to an
+empty ensemble, lists it.
 
 `zookeeper.tree_backup` defines the backup format; `zookeeper.tree_copy` reads and writes the tree.
 """
@@ -47,6 +47,8 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
     with ``--zookeeper``.
     """
     connect = options.zookeeper or properties.get("zookeeper.connect", "")
+    if options.verb == "tree":
+        return _tree(options.config or options.zookeeper, connect, properties, complain)
     work = {"backup": _backup, "verify": _verify, "restore": _restore}[options.verb]
     if not connect:
         complain(f"{options.config} has no zookeeper.connect: there is no metadata tree")
@@ -56,6 +58,26 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
         print(work(options.file, _Tree(connect, access), _cluster_id(properties)))
     except (BackupError, BadZnodeError, ConfigError, StoreError, OSError) as error:
         complain(f"{options.verb} of {options.file} with {connect}: {error}")
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+def _tree(source: str, connect: str, properties: Mapping[str, str], complain: Complain) -> int:
+    """Prints the tree without credentials."""
+    if not connect:
+        complain(f"{source} has no zookeeper.connect: there is no metadata tree")
+        return EXIT_FAILED
+    from broker.server.tree_listing import listed
+
+    try:
+        store = _connected(_Tree(connect, access_from(properties)))
+        try:
+            for line in listed(store):
+                print(line)
+        finally:
+            store.close()
+    except (ConfigError, StoreError, OSError) as error:
+        complain(f"tree of {connect}: {error}")
         return EXIT_FAILED
     return EXIT_DONE
 

@@ -9,6 +9,7 @@ certificate that may not be used by clients.
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from collections.abc import Sequence
 from typing import Any, Final
@@ -50,6 +51,19 @@ def client_context(
         _load_keys(context, keys)
     _load_trusted(context, trusted, ssl.Purpose.SERVER_AUTH)
     return context
+
+
+def secured(context: ssl.SSLContext, sock: socket.socket, host: str) -> socket.socket:
+    """A connected socket to a server of this name, after the client's handshake. Raises OSError, and then
+    closes it.
+    """
+    try:
+        return context.wrap_socket(sock, server_hostname=host)
+    except OSError:  # a failed verification is a ValueError too
+        raise
+    except ValueError as error:  # no host name can be like that
+        sock.close()
+        raise OSError(f"{host!r} is no host name that a certificate could be for: {error}") from error
 
 
 def check_handshake(settings: TlsSettings, server: ssl.SSLContext, client: ssl.SSLContext | None) -> None:

@@ -24,7 +24,7 @@ from broker.tls.certificates import (
     check_trust_store,
     days_left,
 )
-from broker.tls.contexts import check_handshake, client_context, server_context
+from broker.tls.contexts import check_handshake, client_context, secured, server_context
 from broker.tls.settings import TlsError, TlsSettings
 from broker.tls.stores import read_key_store, read_trust_store
 
@@ -155,11 +155,7 @@ class ListenerTls:
         """A connected socket to another broker, after the handshake. Raises OSError."""
         context = self.state.client
         assert context is not None
-        try:
-            return context.wrap_socket(sock, server_hostname=host)
-        except ValueError as error:  # no host name can be like that
-            sock.close()
-            raise OSError(f"{host!r} is no host name that a certificate could be for: {error}") from error
+        return secured(context, sock, host)
 
     @staticmethod
     def transport(sock: socket.socket) -> Transport:

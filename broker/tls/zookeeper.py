@@ -16,7 +16,7 @@ import structlog
 
 from broker.config.problems import ConfigError, Problem
 from broker.config.values import ConfigValues
-from broker.tls.certificates import check_key_store, check_trust_store
+from broker.tls.certificates import check_key_store, check_trust_store, days_left
 from broker.tls.contexts import client_context
 from broker.tls.settings import StoreSettings, TlsError, TlsSettings, prefixed
 from broker.tls.stores import read_key_store, read_trust_store
@@ -47,6 +47,11 @@ class ZooKeeperTls:
             key, message = _in_zookeepers_words(error)
             _log.error("zookeeper_tls_reload_failed", key=key, reason=message)
         return self._context.wrap_socket(connection, server_hostname=host)
+
+    def days_left(self) -> float | None:
+        """Days until the own certificate expires; None without one. Raises TlsError."""
+        keys = read_key_store(self._settings.key_store)
+        return None if keys is None else days_left(keys.chain, dt.datetime.now(tz=dt.UTC))
 
     def _read(self) -> ssl.SSLContext:
         now = dt.datetime.now(tz=dt.UTC)

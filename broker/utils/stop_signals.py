@@ -12,6 +12,8 @@ from typing import Final
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Sent by a daemon's helper threads to its main thread: an event is in the queue.
 WAKE_SIGNAL: Final = signal.SIGUSR1
+# Has a daemon write the stacks of all its threads to its standard error.
+STACKS_SIGNAL: Final = signal.SIGUSR2
 WAITED_SIGNALS: Final = (*STOP_SIGNALS, WAKE_SIGNAL)
 
 

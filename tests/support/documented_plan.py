@@ -117,6 +117,15 @@ INSTEAD: Final = {
         " --since /etc/landline/broker-1.properties",
     ),
     "systemctl reload landline-broker@1": Instead(ELSEWHERE, f"{LAB} systemctl reload landline-broker@1"),
+    "/opt/landline/current/venv/bin/landline doctor /etc/landline/broker-1.properties": Instead(
+        ELSEWHERE, f"{LAB} /opt/landline/current/venv/bin/landline doctor /etc/landline/broker-1.properties"
+    ),
+    ".venv/bin/landline doctor --bootstrap-server kafka1.example.org:9092,kafka2.example.org:9092"
+    " --command-config client.properties": Instead(
+        "names hosts of the reader's own",
+        f"{LAB} bash -c 'cd /etc/landline && /opt/landline/current/venv/bin/landline doctor --command-config"
+        " client.properties --bootstrap-server $(sed -n s/^bootstrap.servers=//p client.properties)'",
+    ),
     "journalctl -u 'landline-broker@*' -f": Instead(ELSEWHERE, f"{LAB} journalctl -u 'landline-broker@*' -n 1"),
     "journalctl -u landline-broker@1 --grep isr_shrunk": Instead(
         ELSEWHERE, f"{LAB} journalctl -u landline-broker@1 --grep broker_started"

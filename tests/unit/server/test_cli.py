@@ -237,6 +237,18 @@ def test_a_running_broker_stops_cleanly_when_told(tmp_path, number):
     assert (code, out) == (0, "stopping\nstopped\n")
 
 
+def test_stacks_are_written_on_request_and_the_broker_goes_on(tmp_path):
+    with daemon(tmp_path, "good") as running:
+        running.told("READY=1")
+        running.lines_until("ready")
+        running.process.send_signal(signal.SIGUSR2)
+        assert "Thread 0x" in running.process.stderr.readline()
+        running.process.send_signal(signal.SIGTERM)
+        code, out, err = running.end()
+    assert (code, out) == (0, "stopping\nstopped\n")
+    assert "daemon.py" in err
+
+
 def test_a_stop_during_startup_cancels_it(tmp_path):
     with daemon(tmp_path, "slow") as running:
         running.lines_until("starting")

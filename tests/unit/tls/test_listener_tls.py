@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import threading
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -337,3 +340,20 @@ def test_a_certificate_may_change_its_names_where_that_is_allowed(site: Site) ->
     site.ca.issue("other", ("h",)).write_pem(site.pem)
     listener.reload(settings)
     assert listener.state.chain[0].subject.rfc4514_string().startswith("CN=other")
+
+
+def test_a_certificate_for_another_name_is_refused_in_openssls_words(site: Site) -> None:
+    listener = ListenerTls(site.settings(), between_brokers=True)
+    ours, theirs = socket.socketpair()
+    server = threading.Thread(target=_accepted, args=(listener, ours))
+    server.start()
+    theirs.settimeout(10)
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        listener.secure(theirs, "other.example")
+    server.join(10)
+
+
+def _accepted(listener: ListenerTls, sock: socket.socket) -> None:
+    sock.settimeout(10)
+    with suppress(OSError), closing(listener.wrap(sock)) as accepted:
+        accepted.do_handshake()
