@@ -22,7 +22,7 @@ _UNSEEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-class Finding(NamedTuple):
+class Trouble(NamedTuple):
     """A sentence about something wrong; ``bad`` or ``warn``."""
 
     kind: str
@@ -36,31 +36,31 @@ def name(text: str, most: int = _MOST_LETTERS) -> str:
     return f"<bdi>{escape(seen)}</bdi>"
 
 
-def problems_of(view: Overview) -> list[Finding]:
+def problems_of(view: Overview) -> list[Trouble]:
     """What is wrong, in HTML, the worst first."""
     cluster = view.cluster
-    found = [Finding("bad", f"This broker is not ready: {name(reason)}.") for reason in view.unready]
+    found = [Trouble("bad", f"This broker is not ready: {name(reason)}.") for reason in view.unready]
     if cluster.offline:
         found.append(
-            Finding("bad", f"{_count(cluster.offline, 'partition')} {_has(cluster.offline)} no leader.")
+            Trouble("bad", f"{_count(cluster.offline, 'partition')} {_has(cluster.offline)} no leader.")
         )
     if view.is_running and view.controller_id < 0:
-        found.append(Finding("bad", "No controller is known."))
+        found.append(Trouble("bad", "No controller is known."))
     for disk in view.disks:
         if disk.failure:
-            found.append(Finding("bad", f"Log directory {name(disk.path)}: {name(disk.failure, 400)}."))
+            found.append(Trouble("bad", f"Log directory {name(disk.path)}: {name(disk.failure, 400)}."))
         elif disk.refusal:
-            found.append(Finding("bad", f"{name(disk.refusal[:1].upper() + disk.refusal[1:], 400)}."))
+            found.append(Trouble("bad", f"{name(disk.refusal[:1].upper() + disk.refusal[1:], 400)}."))
     if cluster.missing:
         found.append(
-            Finding(
+            Trouble(
                 "warn", f"{_brokers(cluster.missing)} {_is(cluster.missing)} not registered.".capitalize()
             )
         )
     if cluster.under_replicated:
         count = cluster.under_replicated
         found.append(
-            Finding("warn", f"{_count(count, 'partition')} {'is' if count == 1 else 'are'} under-replicated.")
+            Trouble("warn", f"{_count(count, 'partition')} {'is' if count == 1 else 'are'} under-replicated.")
         )
     return sorted(found, key=lambda problem: problem.kind)
 
