@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +16,10 @@ from broker.config.properties import MAX_FILE_BYTES, read_properties
 
 
 class _Content(NamedTuple):
-    sha256: str | None
-    refused: Mapping[str, str | None] | None = None
+    """What was read: the bytes, None of a pipe; the bytes that were refused later, and why."""
+
+    content: bytes | None
+    refused: tuple[bytes | None, str] | None = None
     needs_restart: Sequence[str] = ()
 
 
@@ -40,13 +41,13 @@ class ConfigFile:
         self._overrides = overrides
         self._check = check
         # Taken before the broker loads the file: what changes meanwhile differs, and is loaded again.
-        digest = _digest(path)
-        self._status = self._read = _Content(digest)
-        self._started_with = _texts(path) if digest else None
+        content = _content(path)
+        self._status = self._read = _Content(content)
+        self._started_with = _texts(path) if content is not None else None
 
     def read(self) -> BrokerConfig:
         """The file's configuration now. Raises ConfigError. Then the caller calls :meth:`take` or :meth:`refuse`."""
-        self._read = _Content(_digest(self.path))
+        self._read = _Content(_content(self.path))
         properties = read_properties(self.path)
         if self._started_with is not None:
             waiting = differences(self._started_with, properties).restart
@@ -62,23 +63,35 @@ class ConfigFile:
 
     def refuse(self, reason: str) -> None:
         """Called when it cannot be used: the broker goes on with what it has."""
-        self._status = self._status._replace(refused={"sha256": self._read.sha256, "reason": reason})
+        self._status = self._status._replace(refused=(self._read.content, reason))
 
     def status(self) -> Mapping[str, Any]:
         """For /status: the file; the SHA-256 of the content in force; the content that was refused later, and why;
         the keys whose values in the file need a restart.
         """
-        return {"path": self.path, **self._status._asdict()}
+        content, refused, needs_restart = self._status
+        return {
+            "path": self.path,
+            "sha256": _sha256(content),
+            "refused": refused and {"sha256": _sha256(refused[0]), "reason": refused[1]},
+            "needs_restart": needs_restart,
+        }
 
 
-def _digest(path: str) -> str | None:
+def _content(path: str) -> bytes | None:
     file = Path(path)
     try:
         if not file.is_file() or file.stat().st_size > MAX_FILE_BYTES:  # a pipe can be read only once
             return None
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return file.read_bytes()
     except OSError:
         return None
+
+
+def _sha256(content: bytes | None) -> str | None:
+    import hashlib  # late: it loads OpenSSL, which a start does not need
+
+    return None if content is None else hashlib.sha256(content).hexdigest()
 
 
 def _texts(path: str) -> Mapping[str, str] | None:
