@@ -63,9 +63,10 @@ def share_and_commit(bootstrap: str) -> None:
 
     def all_is_read_and_shared() -> bool:
         for one in members:
-            message = one.poll(0.1)
-            if message is not None and message.error() is None:
-                ends[message.partition()] = max(ends.get(message.partition(), 0), message.offset() + 1)
+            # All that is there: one record at a time would wait once for each record that the other has.
+            for message in one.consume(RECORDS, 0.1):
+                if message.error() is None:
+                    ends[message.partition()] = max(ends.get(message.partition(), 0), message.offset() + 1)
         return sum(ends.values()) == RECORDS and all(len(one.assignment()) == 2 for one in members)
 
     wait_until(all_is_read_and_shared, 120, interval=0)
