@@ -36,9 +36,3 @@ MaxStartups 100
 EOF
 chroot "$root" passwd --quiet --lock root
 mkdir -p -m 700 "$root/root/.ssh"
-
-# Debian's Python alone reads this directory; a broker's virtual environment does not.
-packages="$root/usr/local/lib/python3.11/dist-packages"
-mkdir -p "$packages" "$root/var/cache/zip-bytecode"
-cp "$(dirname "$0")/zip_bytecode.py" "$packages/"
-echo 'import zip_bytecode; zip_bytecode.keep_in("/var/cache/zip-bytecode")' >"$packages/zip_bytecode.pth"

@@ -60,15 +60,13 @@ _OPTIONS = (
     "--dpkgopt=path-include=/usr/share/doc/*/copyright",
 )
 _CUSTOMIZE = Path(__file__).with_name("customize.sh")
-_COPIED = Path(__file__).with_name("zip_bytecode.py")
-"""What the customization copies into the image."""
 _PREFIX = "image-"
 _BUILDING = "building-"
 
 
 def key() -> str:
     """Sixteen hex digits that change with anything that goes into the image."""
-    inputs = "\n".join((SUITE, *PACKAGES, *_OPTIONS, _CUSTOMIZE.read_text(), _COPIED.read_text()))
+    inputs = "\n".join((SUITE, *PACKAGES, *_OPTIONS, _CUSTOMIZE.read_text()))
     return hashlib.sha256(inputs.encode()).hexdigest()[:16]
 
 
