@@ -85,7 +85,7 @@ class BrokerConfig(ConfigValues):
             return checked.values.get(key, BROKER_KEYS[key].default)
 
         listeners = resolve_listeners(get, texts, complain)
-        sasl = read_sasl(get, checked.listener_texts, listeners.bound, listeners.inter_broker, complain)
+        sasl = read_sasl(get, checked.listener_texts, listeners, complain)
         check_together(get, checked.values, complain)
         http_does = bool(get(HTTP_KEY_STORE))
         for name in without_effect(checked.values, listeners.bound, http_does=http_does):
@@ -189,6 +189,18 @@ class BrokerConfig(ConfigValues):
     @property
     def inter_broker_listener_name(self) -> str:
         return self._listeners.inter_broker
+
+    @property
+    def controller_listener_name(self) -> str:
+        """The listener by which controllers reach this broker, and this one as controller all others."""
+        return self._listeners.controller
+
+    @property
+    def listeners_of_brokers(self) -> frozenset[str]:
+        """The listeners that are for other brokers' requests alone: those that clients do not need."""
+        own = {self.inter_broker_listener_name, self.controller_listener_name}
+        is_shared = len(self.listeners) == len(own)
+        return frozenset(own - {self.inter_broker_listener_name} if is_shared else own)
 
     def for_listener(self, name: str) -> ListenerConfig:
         """A listener's configs."""

@@ -22,13 +22,15 @@ Complain = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """A broker's listeners: the bound ones, the advertised ones, and the inter-broker listener. Advertised
-    hosts may be empty and ports 0: they mean this host's name and the bound port.
+    """A broker's listeners: the bound ones, the advertised ones, and by name the inter-broker listener and the
+    one for the controller's requests. Advertised hosts may be empty and ports 0: they mean this host's name
+    and the bound port.
     """
 
     bound: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
     inter_broker: str
+    controller: str
 
 
 def resolve_listeners(
@@ -49,7 +51,8 @@ def resolve_listeners(
             "advertised.listeners", get("advertised.listeners") or "", protocols, complain
         )
     _check_advertised(advertised, bound, inter_broker, given, complain)
-    return Listeners(bound, advertised, inter_broker)
+    controller = _controller_name(get, bound, advertised, inter_broker, complain)
+    return Listeners(bound, advertised, inter_broker, controller)
 
 
 def with_local_name(endpoints: Sequence[Endpoint], local_name: Callable[[], str]) -> list[Endpoint]:
@@ -131,6 +134,28 @@ def _inter_broker_name(
     if bound and name not in names:
         hint = f" Set {key} to one of them." if used == protocol_key else ""
         complain(used, f"{name} is not among the listeners ({', '.join(names)}).{hint}")
+    return name
+
+
+def _controller_name(
+    get: Callable[[str], str | None],
+    bound: Sequence[Endpoint],
+    advertised: Sequence[Endpoint],
+    inter_broker: str,
+    complain: Complain,
+) -> str:
+    """The listener for the controller's requests: the inter-broker listener, unless it has its own (KIP-291)."""
+    key = "control.plane.listener.name"
+    name = (get(key) or "").upper()
+    if not name:
+        return inter_broker
+    for where, endpoints in (("listeners", bound), ("advertised.listeners", advertised)):
+        names = [endpoint.listener_name for endpoint in endpoints]
+        if endpoints and name not in names:
+            complain(key, f"{name} is not among the {where} ({', '.join(names)})")
+            break
+    if name == inter_broker:
+        complain(key, f"{name} is the inter-broker listener: the controller's has to be another one, or none")
     return name
 
 

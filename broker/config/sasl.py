@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from broker.config import kerberos
-from broker.config.endpoint import Endpoint
 from broker.config.jaas import JaasEntry, read_jaas
 from broker.config.kerberos import Kerberos, KerberosLogin
 from broker.config.keys import BROKER_KEYS
-from broker.config.listeners import Complain
+from broker.config.listeners import Complain, Listeners
 from broker.config.problems import did_you_mean
 
 LISTENER_PREFIX: Final = "listener.name."
@@ -81,13 +80,16 @@ class BrokerLogin(NamedTuple):
 
 
 class Sasl(NamedTuple):
-    """The SASL listeners by name, and the login to other brokers, None if their listener has no SASL."""
+    """The SASL listeners by name, and the login to other brokers and that of a controller to them, None if their
+    listener has no SASL.
+    """
 
     listeners: Mapping[str, SaslListener]
     between_brokers: BrokerLogin | None
+    of_controller: BrokerLogin | None
 
 
-NO_SASL: Final = Sasl({}, None)
+NO_SASL: Final = Sasl({}, None, None)
 
 
 class _Reader(NamedTuple):
@@ -122,14 +124,13 @@ class _Reader(NamedTuple):
 def read_sasl(
     get: Callable[[str], Any],
     listener_texts: Mapping[str, str],
-    bound: Sequence[Endpoint],
-    inter_broker: str,
+    listeners: Listeners,
     complain: Complain,
 ) -> Sasl:
     """Reads all keys about SASL and reports problems by ``complain(key, message)``. ``listener_texts`` has the
     texts of ``listener.name.*`` keys, ``get`` returns the value of any other.
     """
-    names = [endpoint.listener_name for endpoint in bound if endpoint.security_protocol.startswith("SASL")]
+    names = [each.listener_name for each in listeners.bound if each.security_protocol.startswith("SASL")]
     _check_names(names, listener_texts, complain)
     if get(HANDLER):
         complain(HANDLER, f"is of one mechanism: set {_named('<listener>', HANDLER, 'oauthbearer')} instead")
@@ -137,11 +138,12 @@ def read_sasl(
         name: _listener(_Reader(name.lower(), get, listener_texts, complain))
         for name in names
     }  # fmt: skip
-    login = None
-    if inter_broker in found:
-        reader = _Reader(inter_broker.lower(), get, listener_texts, complain)
-        login = _broker_login(found[inter_broker], reader)
-    return Sasl(found, login)
+    logins = {
+        name: _broker_login(found[name], _Reader(name.lower(), get, listener_texts, complain))
+        for name in {listeners.inter_broker: None, listeners.controller: None}
+        if name in found
+    }
+    return Sasl(found, logins.get(listeners.inter_broker), logins.get(listeners.controller))
 
 
 def _check_names(names: Sequence[str], texts: Mapping[str, str], complain: Complain) -> None:

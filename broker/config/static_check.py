@@ -43,7 +43,6 @@ _NO_JAVA: Final = (
 _ZOOKEEPER_ONLY: Final = "Landline runs in ZooKeeper mode only: remove it"
 _WHY_REFUSED: Final[Mapping[str, str]] = {
     "node.id": "Landline runs in ZooKeeper mode only: set broker.id instead",
-    "control.plane.listener.name": "the controller's requests come by the inter-broker listener: remove it",
     "principal.builder.class": (
         "Java classes cannot be used, and principals come from SASL, or from certificates by "
         "ssl.principal.mapping.rules: remove it"

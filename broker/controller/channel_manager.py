@@ -52,14 +52,14 @@ class ChannelManager:
     thread calls it.
     """
 
-    def __init__(self, controller_id: int, inter_broker_listener: str, make_channel: MakeChannel) -> None:
+    def __init__(self, controller_id: int, listener: str, make_channel: MakeChannel) -> None:
         self._controller_id = controller_id
-        self._listener = inter_broker_listener
+        self._listener = listener
         self._make_channel = make_channel
         self._senders: dict[int, _Sender] = {}
 
     def add(self, live: LiveBroker) -> None:
-        """Adds a registered broker. A broker without the inter-broker listener cannot be sent any request."""
+        """Adds a registered broker. A broker without the listener cannot be sent any request."""
         endpoint = live.registration.endpoint(self._listener)
         if endpoint is None:
             _log.error(
@@ -67,7 +67,7 @@ class ChannelManager:
                 broker=live.broker_id,
                 listener=self._listener,
                 listeners=[e.listener_name for e in live.registration.endpoints],
-                action="give every broker the same inter.broker.listener.name",
+                action="give every broker the same inter.broker.listener.name and control.plane.listener.name",
             )
             return
         address = BrokerAddress(live.broker_id, endpoint.host, endpoint.port)

@@ -339,7 +339,7 @@ class KafkaController:
         except ControllerMovedError as error:
             _log.info("controller_election_lost", reason=str(error))
             return
-        listener = self._settings.inter_broker_listener
+        listener = self._settings.controller_listener or self._settings.inter_broker_listener
         channels = self._make_channels(self.broker_id, listener, self._make_channel)
         _log.info("controller_elected", broker=self.broker_id, epoch=store.epoch.epoch)
         term = Term(

@@ -17,13 +17,15 @@ INTERNAL_TOPICS_DELAY_MS = 5000
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """The controller's settings, taken from Kafka's config keys. ``rejoin_delay_ms`` is how long preferred
+    """The controller's settings, taken from Kafka's config keys. ``controller_listener`` is by which it reaches
+    brokers; empty: the inter-broker listener. ``rejoin_delay_ms`` is how long preferred
     elections are collected after replicas rejoin the ISR. ``internal_topics_delay_ms`` is how long joining
     brokers are collected.
     """
 
     broker_id: int
     inter_broker_listener: str
+    controller_listener: str = ""
     delete_topic_enable: bool = True
     auto_leader_rebalance_enable: bool = True
     imbalance_check_interval_ms: int = 300_000
@@ -42,6 +44,7 @@ class ControllerSettings:
         return cls(
             broker_id=broker_id,
             inter_broker_listener=config.inter_broker_listener_name,
+            controller_listener=config.controller_listener_name,
             delete_topic_enable=config.bool("delete.topic.enable"),
             auto_leader_rebalance_enable=config.bool("auto.leader.rebalance.enable"),
             imbalance_check_interval_ms=config.int("leader.imbalance.check.interval.seconds") * 1000,

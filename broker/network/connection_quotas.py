@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -65,8 +65,8 @@ class ConnectionQuotas:
     """Counts connections by client address and by listener; Kafka's ConnectionQuotas. Thread-safe: the acceptors
     add, processors remove.
 
-    ``protected_listener`` is the inter-broker listener, if there is another one for clients. Clients that
-    connect constantly must not keep brokers from each other, so only limits of its own are for it. The clock
+    ``protected_listeners`` are those of brokers, if there is another one for clients. Clients that connect
+    constantly must not keep brokers from each other, so only limits of their own are for them. The clock
     ``clock_s`` is monotonic.
     """
 
@@ -77,13 +77,13 @@ class ConnectionQuotas:
         overrides: Mapping[str, int],
         creation_rate: int = NO_RATE,
         *,
-        protected_listener: str | None = None,
+        protected_listeners: Collection[str] = (),
         ip_rates: IpConnectionRates | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ip_rates = ip_rates or IpConnectionRates()
         self.limits = ConnectionLimits(max_connections, max_per_ip, overrides, creation_rate)
-        self._protected_listener = protected_listener
+        self._protected_listeners = protected_listeners
         self._clock_s = clock_s
         self._pace = _Pace(clock_s())
         self._paces: dict[str, _Pace] = {}
@@ -97,8 +97,8 @@ class ConnectionQuotas:
         return self._total
 
     def protects(self, listener: str) -> bool:
-        """Whether it is the inter-broker listener and clients have another one."""
-        return listener == self._protected_listener
+        """Whether it is a listener of brokers and clients have another one."""
+        return listener in self._protected_listeners
 
     def why_full(self, listener: str) -> str | None:
         """The limit that is reached; None if there is room. The broker's limit is not for the protected one."""
@@ -114,7 +114,7 @@ class ConnectionQuotas:
         """How many connections to close: brokers are admitted above the limit, and client connections
         make room.
         """
-        return 0 if self._protected_listener is None else self._total - self.limits.max_connections
+        return self._total - self.limits.max_connections if self._protected_listeners else 0
 
     def add(self, address: str, listener: str) -> None:
         """Counts a connection. Raises :class:`TooManyConnectionsError`, and counts nothing, when the address

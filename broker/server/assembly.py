@@ -11,6 +11,7 @@ from typing import Final
 from broker.config.broker_config import BrokerConfig
 from broker.config.endpoint import Endpoint
 from broker.config.log_config import LogConfig
+from broker.config.sasl import BrokerLogin
 from broker.log.free_space import FreeSpaceFloor
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.metrics.registry import Metrics
@@ -56,7 +57,7 @@ def make_socket_server(config: BrokerConfig, security: Security | None = None) -
         limits.max_per_ip,
         limits.overrides,
         limits.creation_rate,
-        protected_listener=config.inter_broker_listener_name if len(config.listeners) > 1 else None,
+        protected_listeners=config.listeners_of_brokers,
         ip_rates=IpConnectionRates(_client_windows(config)),
     )
     quotas.limits = limits
@@ -188,6 +189,7 @@ def make_broker_peers(config: BrokerConfig, store: ClusterStore) -> BrokerPeers:
             )
             for broker in store.brokers().values()
         ],
+        controller_listener=config.controller_listener_name,
     )
 
 
@@ -209,9 +211,17 @@ def make_delegation_tokens(
 
 def make_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
     """Creates channels to other brokers' inter-broker listeners."""
-    return _channel_maker(
-        config, _CONNECT_TIMEOUT_MS, config.int("controller.socket.timeout.ms"), security=security
-    )
+    timeout_ms = config.int("controller.socket.timeout.ms")
+    return _channel_maker(_login(config), _CONNECT_TIMEOUT_MS, timeout_ms, security=security)
+
+
+def make_controller_channel_maker(
+    config: BrokerConfig, security: ChannelSecurity | None = None
+) -> ChannelMaker:
+    """Creates a controller's channels to brokers, by the listener for its requests."""
+    timeout_ms = config.int("controller.socket.timeout.ms")
+    login = make_client_login(config.sasl.of_controller)
+    return _channel_maker(login, _CONNECT_TIMEOUT_MS, timeout_ms, security=security)
 
 
 def make_fetch_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
@@ -219,18 +229,25 @@ def make_fetch_channel_maker(config: BrokerConfig, security: ChannelSecurity | N
     timeout_ms = config.int("replica.socket.timeout.ms")
     receive_buffer_bytes = config.int("replica.socket.receive.buffer.bytes")
     return _channel_maker(
-        config, min(timeout_ms, _CONNECT_TIMEOUT_MS), timeout_ms, receive_buffer_bytes, security=security
+        _login(config),
+        min(timeout_ms, _CONNECT_TIMEOUT_MS),
+        timeout_ms,
+        receive_buffer_bytes,
+        security=security,
     )
 
 
 def make_lag_channel_maker(config: BrokerConfig, security: ChannelSecurity | None = None) -> ChannelMaker:
     """Creates channels to ask leaders for end offsets: one that does not answer soon is asked again later."""
-    return _channel_maker(config, _LAG_TIMEOUT_MS, _LAG_TIMEOUT_MS, security=security)
+    return _channel_maker(_login(config), _LAG_TIMEOUT_MS, _LAG_TIMEOUT_MS, security=security)
 
 
-def make_client_login(config: BrokerConfig) -> ClientLogin | None:
+def _login(config: BrokerConfig) -> ClientLogin | None:
+    return make_client_login(config.sasl.between_brokers)
+
+
+def make_client_login(login: BrokerLogin | None) -> ClientLogin | None:
     """How this broker logs in to others; None if their listener has no SASL."""
-    login = config.sasl.between_brokers
     if login is None:
         return None
     tokens = None
@@ -242,15 +259,13 @@ def make_client_login(config: BrokerConfig) -> ClientLogin | None:
 
 
 def _channel_maker(
-    config: BrokerConfig,
+    login: ClientLogin | None,
     connect_timeout_ms: int,
     request_timeout_ms: int,
     receive_buffer_bytes: int = -1,
     *,
     security: ChannelSecurity | None,
 ) -> ChannelMaker:
-    login = make_client_login(config)
-
     def make(address: BrokerAddress, client_id: str) -> BrokerChannel:
         return BrokerChannel(
             address.host,

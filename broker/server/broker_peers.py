@@ -94,7 +94,7 @@ class BrokerPeers:
     up and refreshes.
 
     ``registered`` returns all registered brokers, and may raise. ``listener`` is the name of the
-    inter-broker listener.
+    inter-broker listener, ``controller_listener`` of the one for the controller's requests, if it has its own.
     """
 
     def __init__(
@@ -106,9 +106,11 @@ class BrokerPeers:
         *,
         resolve: Callable[[str], Iterable[str]] = addresses_of,
         pause: Callable[[float], None] = time.sleep,
+        controller_listener: str = "",
     ) -> None:
         self._trust = trust
         self._listener = listener
+        self._own_listeners = {listener, controller_listener or listener}
         self._registered = registered
         self._clock = clock or SystemClock()
         self._resolve = resolve
@@ -130,7 +132,7 @@ class BrokerPeers:
         """Whether the peer is known to be a broker. Never blocks."""
         if self._trust is Trust.ANY:
             return True
-        if self._by_listener and connection.listener_name != self._listener:
+        if self._by_listener and connection.listener_name not in self._own_listeners:
             return False
         address = connection.client_address
         return address in self._seen or _plain(address) in self._seen or _is_loopback(address)
@@ -139,7 +141,7 @@ class BrokerPeers:
         """What is known about the peer. Never blocks."""
         if self.knows(connection):
             return Standing.BROKER
-        if self._trust is Trust.LISTENER and connection.listener_name != self._listener:
+        if self._trust is Trust.LISTENER and connection.listener_name not in self._own_listeners:
             return Standing.REFUSED
         refused = self._refused.get(_network(connection.client_address))
         if refused is None or self._clock.monotonic_ms() - refused.since_ms >= _ASK_AGAIN_MS:

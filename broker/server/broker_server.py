@@ -286,7 +286,7 @@ class BrokerServer:
             self.config,
             self.broker_id,
             self.store,
-            self._make_channel,
+            assembly.make_controller_channel_maker(self.config, self._security.tls.of_controller),
             clock=self._clock,
             on_state=self.keeper.set_controller,
             metrics=self.metrics,

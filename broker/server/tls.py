@@ -31,6 +31,10 @@ class Tls(Protocol):
     def between_brokers(self) -> ChannelSecurity | None: ...
 
     @property
+    def of_controller(self) -> ChannelSecurity | None:
+        """By what a controller reaches brokers."""
+
+    @property
     def http(self) -> Wrap | None:
         """What a connection to the HTTP port is wrapped by."""
 
@@ -53,6 +57,7 @@ class NoTls:
 
     handshakes: Final = None
     between_brokers: Final = None
+    of_controller: Final = None
     http: Final = None
 
     def check(self, config: BrokerConfig) -> None: ...

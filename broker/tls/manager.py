@@ -79,17 +79,17 @@ class TlsManager:
         self._reloading = threading.Lock()  # lock order 15
         self._alerted = _NO_ALERT
         problems: list[Problem] = []
+        between = {config.inter_broker_listener_name, config.controller_listener_name}
         self._listeners: dict[str, ListenerTls] = {}
         for name, settings, blame in _wanted(config):
             try:
-                self._listeners[name] = ListenerTls(
-                    settings, between_brokers=name == config.inter_broker_listener_name, now=now
-                )
+                self._listeners[name] = ListenerTls(settings, between_brokers=name in between, now=now)
             except TlsError as error:
                 problems.append(blame(error))
         if problems:
             raise ConfigError(list(dict.fromkeys(problems)))
         self.between_brokers = self._listeners.get(config.inter_broker_listener_name)
+        self.of_controller = self._listeners.get(config.controller_listener_name)
         kafkas = {name: listener for name, listener in self._listeners.items() if name != HTTP}
         self.handshakes = Handshakes(kafkas) if kafkas else None
         self.http = self._listeners[HTTP].wrap if HTTP in self._listeners else None

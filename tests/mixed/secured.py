@@ -1,6 +1,7 @@
 """A mixed cluster whose brokers speak SASL_SSL to each other and to clients, with SCRAM and Kafka's AclAuthorizer.
 
-A PLAINTEXT listener stays for the rig, which only looks: its clients may describe topics and groups.
+The controller's requests have a listener of their own. A PLAINTEXT listener stays for the rig, which only
+looks: its clients may describe topics and groups.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class SecuredCluster(MixedCluster):
 
     def __init__(self, zookeeper: ZooKeeperServer, root: Path, kinds: Mapping[int, PeerKind]) -> None:
         self.secure_ports = {broker_id: unused_port() for broker_id in kinds}
+        self.controller_ports = {broker_id: unused_port() for broker_id in kinds}
         self._files = root / "certificates"
         self._files.mkdir(parents=True)
         authority = Authority()
@@ -95,13 +97,21 @@ class SecuredCluster(MixedCluster):
 
     def _make(self, broker_id: int, kind: PeerKind, port: int | None = None) -> BrokerProcess:
         port = port or unused_port()
+        ports = {
+            "PLAINTEXT": port,
+            "SASL_SSL": self.secure_ports[broker_id],
+            "CONTROLLER": self.controller_ports[broker_id],
+        }
         config: dict[str, object] = {
             **self._config,
-            "listeners": f"PLAINTEXT://{HOST}:{port},SASL_SSL://{HOST}:{self.secure_ports[broker_id]}",
+            "listeners": ",".join(f"{name}://{HOST}:{each}" for name, each in ports.items()),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:SASL_SSL",
+            "control.plane.listener.name": "CONTROLLER",
             "security.inter.broker.protocol": "SASL_SSL",
             "sasl.mechanism.inter.broker.protocol": SHA_512,
             "sasl.enabled.mechanisms": SHA_512,
             "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": jaas("scram.Scram"),
+            "listener.name.controller.scram-sha-512.sasl.jaas.config": jaas("scram.Scram"),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self._key_store(broker_id),
             "ssl.truststore.type": "PEM",

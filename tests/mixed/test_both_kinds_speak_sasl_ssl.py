@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
+import psutil
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -93,6 +94,26 @@ def test_what_is_acknowledged_under_either_controller_is_read_from_either_side(
             assert {value.decode() for value in read} == expected
         cluster.start_what_is_down()
         cluster.await_in_sync(TOPICS.values())
+
+
+def ports_in_use() -> set[int]:
+    """The ports at which somebody is connected."""
+    found = psutil.net_connections("tcp")
+    return {each.laddr.port for each in found if each.status == psutil.CONN_ESTABLISHED and each.laddr}
+
+
+@pytest.mark.parametrize("kind", [KAFKA, LANDLINE], ids=lambda kind: kind.value)
+def test_a_controller_reaches_the_other_kind_by_the_listener_for_it(
+    cluster: SecuredCluster, kind: PeerKind
+) -> None:
+    cluster.force_controller(kind)
+    others = {
+        cluster.controller_ports[broker_id] for broker_id in cluster.kinds.keys() - {*cluster.ids_of(kind)}
+    }
+    wait_until(lambda: others <= ports_in_use(), CALL_TIMEOUT_S, what="the controller is connected")
+    cluster.create_topic(f"controlled-by-{kind.value}")
+    states = cluster.states([f"controlled-by-{kind.value}"]).values()
+    assert {state.leader for state in states} == cluster.kinds.keys()
 
 
 @pytest.mark.parametrize("kind", [KAFKA, LANDLINE], ids=lambda kind: kind.value)

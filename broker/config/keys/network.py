@@ -14,7 +14,6 @@ from broker.config.key import (
     LOW,
     MEDIUM,
     PER_BROKER,
-    REFUSED,
     STRING,
     USED,
     Key,
@@ -40,9 +39,9 @@ KEYS: Final = (
     Key("security.inter.broker.protocol", STRING, "PLAINTEXT", MEDIUM,
         valid=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), use=USED,
         doc="The protocol that brokers use among themselves; the listener with this name is used."),
-    Key("control.plane.listener.name", STRING, None, HIGH, use=REFUSED,
-        doc="A separate listener for the controller's requests. Refused when set: they use the "
-            "inter-broker listener, and clients' requests do not delay them there."),
+    Key("control.plane.listener.name", STRING, None, HIGH, use=USED,
+        doc="The listener by which the controller sends brokers its requests. If unset, it is the "
+            "inter-broker listener. All brokers must have it in listeners before one has it here."),
     Key("early.start.listeners", STRING, None, HIGH,
         doc="Listeners that open before the authorizer is ready."),
     Key("num.network.threads", INT, 1, HIGH, valid=at_least(1), mode=CLUSTER_WIDE, use=USED,

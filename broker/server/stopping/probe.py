@@ -46,7 +46,7 @@ class Probe:
         from broker.server.tls import make_tls
 
         config = BrokerConfig.from_properties(properties)
-        return cls(make_tls(config).between_brokers, make_client_login(config))
+        return cls(make_tls(config).between_brokers, make_client_login(config.sasl.between_brokers))
 
     def __call__(self, member: RegisteredBroker, endpoint: Endpoint) -> RegisteredBroker:
         """The member with its response, or with the reason why there was none."""

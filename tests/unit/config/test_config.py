@@ -299,9 +299,55 @@ def test_settings_that_the_built_in_authorizer_cannot_use_are_refused(key, text,
     assert message in problems_of({"authorizer.class.name": name, key: text})[key]
 
 
-def test_a_listener_for_the_controller_alone_is_refused():
+TWO = {
+    "listeners": "CLIENT://h:9092,BROKER://h:9091,CONTROLLER://h:9090",
+    "listener.security.protocol.map": "CLIENT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "BROKER",
+}
+
+
+def test_the_controllers_requests_may_have_a_listener_of_their_own():
+    assert make(props=TWO).controller_listener_name == "BROKER"
+    config = make(props={**TWO, "control.plane.listener.name": "controller"})
+    assert config.controller_listener_name == "CONTROLLER"
+    assert config.inter_broker_listener_name == "BROKER"
+    assert config.listeners_of_brokers == {"BROKER", "CONTROLLER"}
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        ("CONTROL", {}, "CONTROL is not among the listeners (CLIENT, BROKER, CONTROLLER)"),
+        (
+            "CONTROLLER",
+            {"advertised.listeners": "CLIENT://h:9092,BROKER://h:9091"},
+            "the advertised.listeners",
+        ),
+        ("BROKER", {}, "BROKER is the inter-broker listener"),
+    ],
+)
+def test_a_listener_that_no_controller_could_use_is_refused(name, more, message):
     key = "control.plane.listener.name"
-    assert "inter-broker listener" in problems_of({key: "CONTROLLER"})[key]
+    assert message in problems_of({**TWO, **more, key: name})[key]
+
+
+@pytest.mark.parametrize(
+    ("listeners", "named", "own"),
+    [
+        ("PLAINTEXT://h:9092", {}, set()),
+        (
+            "PLAINTEXT://h:9092,CONTROLLER://h:9090",
+            {"control.plane.listener.name": "CONTROLLER"},
+            {"CONTROLLER"},
+        ),
+        ("PLAINTEXT://h:9092,CLIENT://h:9090", {}, {"PLAINTEXT"}),
+    ],
+)
+def test_a_listener_that_clients_need_is_not_one_of_brokers_alone(listeners, named, own):
+    protocols = {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,CLIENT:PLAINTEXT"
+    }
+    assert make(props={"listeners": listeners, **protocols, **named}).listeners_of_brokers == own
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_quiet_second_allows_a_seconds_worth_at_once() -> None:
 def test_no_rate_and_the_brokers_own_listener_never_wait() -> None:
     clock = ManualTime(100.0)
     assert ConnectionQuotas(100, 100, {}, clock_s=clock).pause_s("CLIENT") == 0
-    quotas = ConnectionQuotas(100, 100, {}, 0, protected_listener="BROKER", clock_s=clock)
+    quotas = ConnectionQuotas(100, 100, {}, 0, protected_listeners={"BROKER"}, clock_s=clock)
     assert quotas.pause_s("CLIENT") == 0  # the one that is always allowed
     assert quotas.pause_s("CLIENT") == 1
     assert quotas.pause_s("BROKER") == 0
@@ -69,7 +69,7 @@ def test_limits_change_while_connections_are_there() -> None:
 
 
 def test_brokers_are_let_in_beyond_the_limit_and_the_others_give_way() -> None:
-    quotas = ConnectionQuotas(1, 100, {}, protected_listener="BROKER")
+    quotas = ConnectionQuotas(1, 100, {}, protected_listeners={"BROKER"})
     quotas.add("client", "CLIENT")
     assert quotas.why_full("CLIENT")
     assert not quotas.why_full("BROKER")
@@ -86,7 +86,7 @@ def test_nobody_gives_way_where_brokers_have_no_listener_of_their_own() -> None:
 
 
 def test_a_listener_may_have_limits_of_its_own() -> None:
-    quotas = ConnectionQuotas(3, 100, {}, protected_listener="BROKER")
+    quotas = ConnectionQuotas(3, 100, {}, protected_listeners={"BROKER"})
     own = {"CLIENT": ListenerLimits(1), "BROKER": ListenerLimits(2)}
     quotas.limits = ConnectionLimits(3, 100, listeners=own)
     quotas.add("a", "CLIENT")
@@ -103,7 +103,7 @@ def test_a_listener_may_have_limits_of_its_own() -> None:
 
 def test_a_listener_may_have_a_rate_of_its_own_below_the_brokers() -> None:
     clock = ManualTime(100.0)
-    quotas = ConnectionQuotas(100, 100, {}, protected_listener="BROKER", clock_s=clock)
+    quotas = ConnectionQuotas(100, 100, {}, protected_listeners={"BROKER"}, clock_s=clock)
     own = {"CLIENT": ListenerLimits(creation_rate=10), "BROKER": ListenerLimits(creation_rate=5)}
     quotas.limits = ConnectionLimits(100, 100, creation_rate=20, listeners=own)
     assert 99 <= accepted(quotas, clock, 10) <= 102

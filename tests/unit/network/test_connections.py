@@ -50,7 +50,7 @@ def test_connections_beyond_the_limit_of_an_address_are_closed(api: Api) -> None
 
 
 def test_at_the_limit_clients_wait_and_a_broker_is_let_in_for_the_least_used_of_them(api: Api) -> None:
-    quotas = ConnectionQuotas(3, 100, {}, protected_listener="BROKER")
+    quotas = ConnectionQuotas(3, 100, {}, protected_listeners={"BROKER"})
     server = make_server(quotas, listeners=("PLAINTEXT", "BROKER"))
     server.bind()
     server.start(api)

@@ -76,7 +76,7 @@ def server() -> Iterator[SocketServer]:
         send_buffer=-1,
         receive_buffer=-1,
         backlog=50,
-        quotas=ConnectionQuotas(100, 100, {}, protected_listener="BROKER"),
+        quotas=ConnectionQuotas(100, 100, {}, protected_listeners={"BROKER"}),
     )
     server.memory = PeakMemory(BUDGET)
     server.bind()

@@ -46,9 +46,9 @@ class Pauses:
         self.clock.now_ms += round(seconds * 1000)
 
 
-def peers(cluster, trust=Trust.REGISTERED, clock=None):
+def peers(cluster, trust=Trust.REGISTERED, clock=None, **more):
     clock = clock or ManualClock()
-    return BrokerPeers(trust, "BROKER", cluster, clock, resolve=cluster.resolve, pause=Pauses(clock))
+    return BrokerPeers(trust, "BROKER", cluster, clock, resolve=cluster.resolve, pause=Pauses(clock), **more)
 
 
 def connection(address, listener="CLIENT"):
@@ -234,6 +234,13 @@ def test_strict_trust_hears_the_listener_between_brokers_only():
     assert look_up(strict, "127.0.0.1", "CLIENT") is Standing.REFUSED
     assert look_up(strict, "10.0.0.9", "BROKER") is Standing.REFUSED
     assert cluster.reads == 2
+
+
+def test_the_listener_for_the_controllers_requests_is_heard_as_the_one_between_brokers():
+    found = peers(Cluster("10.0.0.1"), Trust.LISTENER, controller_listener="CONTROLLER")
+    for listener in ("BROKER", "CONTROLLER"):
+        assert look_up(found, "10.0.0.1", listener) is Standing.BROKER
+    assert look_up(found, "10.0.0.1", "CLIENT") is Standing.REFUSED
 
 
 def test_when_all_brokers_say_that_they_speak_by_one_listener_no_other_is_heard():
