@@ -151,6 +151,14 @@ def test_a_broker_reloads_a_file_that_is_to_change_or_that_it_has_not_taken_up(t
     assert instances.must_reload(wanted, loaded)
 
 
+def test_a_value_of_several_lines_is_as_the_template_writes_it(tmp_path):
+    """A block of YAML, which ends with a line break: without this, each deploy would reload."""
+    path, value = tmp_path / "broker-1.properties", "A required \\\n  user=x;\n"
+    path.write_text(f"# managed\na={value}\nb=1\n")
+    assert broker_status.is_written(str(path), {"a": value, "b": "1"})
+    assert not broker_status.is_written(str(path), {"a": "A required", "b": "1"})
+
+
 @pytest.mark.parametrize(
     ("said", "how"),
     [
