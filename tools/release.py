@@ -44,6 +44,8 @@ from tools.wheelhouse import ROOT, alone, build_wheel, packed, replace, requirem
 OUT: Final = ROOT / "build" / "release"
 # The Python and the machine of the hosts, as a wheel's name has them.
 PLATFORMS: Final = ("cp311-x86_64", "cp311-aarch64")
+# What git says of inventories that are not committed: they are the operator's, and in no archive.
+OWN: Final = "?? inventory/"
 # Debian 12 has glibc 2.36; what needs an older one runs there too.
 _MANYLINUX: Final = ("manylinux2014", *(f"manylinux_2_{minor}" for minor in range(17, 37)))
 
@@ -64,8 +66,9 @@ class Sources:
 
 
 def sources(root: Path, *, allow_dirty: bool) -> Sources:
-    """What is committed; `SystemExit` if the tree has other content."""
-    changes = _git(root, "status", "--porcelain")
+    """What is committed; `SystemExit` if the tree has other content. Inventories may lie beside the sample."""
+    status = _git(root, "status", "--porcelain").splitlines()
+    changes = "\n".join(line for line in status if not line.startswith(OWN))
     if changes and not allow_dirty:
         raise SystemExit(
             "release: a release is made from what is committed, and these files are not:\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,13 @@ def loaded_sha256(status: Mapping[str, Any] | None) -> str | None:
 def is_written(path: str, properties: Mapping[str, str]) -> bool:
     """Returns whether a properties file says this, as the role's template writes it. Comments do not count."""
     try:
-        lines: Iterable[str] = Path(path).read_text(encoding="utf-8").splitlines()
+        told = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
-    told = [line for line in lines if line and not line.startswith("#")]
-    return told == [f"{key}={value}" for key, value in properties.items()]
+    # A value may have several lines, and one of YAML's blocks ends with a line break.
+    wanted = "".join(f"{key}={value}\n" for key, value in properties.items())
+    return _lines(told) == _lines(wanted)
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line and not line.startswith("#")]

@@ -67,7 +67,9 @@ stopped:
   type: list
   returned: always
 outdated:
-  description: Units that run with another release or configuration, broken ones first, the controller's last.
+  description:
+    - Units that run with another release or configuration, broken ones first, the controller's last.
+    - Also those that would take a reload if their release could, or if they answered.
   type: list
   returned: always
 reloading:
@@ -151,6 +153,11 @@ def must_reload(broker: Mapping[str, Any], status: Mapping[str, Any] | None) -> 
     return loaded is not None and loaded != sha256_of(broker["config"])
 
 
+def takes_reloads(status: Mapping[str, Any] | None) -> bool:
+    """Returns whether a broker says that it reloads its file. SIGHUP stops brokers of releases up to 0.2.0."""
+    return "config_file" in (status or {})
+
+
 def place_of_host(places: Iterable[str]) -> str:
     """Returns the place of a host whose running brokers have these places."""
     found = set(places)
@@ -201,16 +208,19 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     token = first_line(token_file) if running else ""
     looks = {broker["unit"]: seen(broker, params["timeout"], ca_file, token) for broker in running}
     in_order = sorted(looks, key=lambda unit: PLACES.index(looks[unit].place))
+    reloading = [
+        broker["unit"]
+        for broker in running
+        if states[broker["unit"]] == "current" and must_reload(broker, looks[broker["unit"]].status)
+    ]
+    # What does not reload is restarted, in its turn.
+    states |= {unit: "changed" for unit in reloading if not takes_reloads(looks[unit].status)}
     to_start = [unit for unit, state in states.items() if state != "current"]
     files = (path.name for path in config_dir.glob("broker-*.properties"))
     return {
         "stopped": [unit for unit, state in states.items() if state == "stopped"],
         "outdated": [unit for unit in in_order if states[unit] == "changed"],
-        "reloading": [
-            broker["unit"]
-            for broker in running
-            if states[broker["unit"]] == "current" and must_reload(broker, looks[broker["unit"]].status)
-        ],
+        "reloading": [unit for unit in reloading if states[unit] == "current"],
         "running": in_order,
         "place": place_of_host(each.place for each in looks.values()),
         "https": [each.https for each in looks.values() if each.https],

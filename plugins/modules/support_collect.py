@@ -10,19 +10,17 @@ import io
 import json
 import os
 import re
-import ssl
 import subprocess
 import tarfile
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.addresses import host_port
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.broker_http import ask
 from ansible.module_utils.masking import (
     Masker,
     is_secret,
@@ -88,6 +86,7 @@ errors:
 
 COMMAND_S = 60
 HTTP_S = 5
+OK = 200
 STACKS_S = 3.0
 MOST_BYTES = 16 << 20
 SIGUSR2_BIT = 1 << 11
@@ -231,26 +230,26 @@ def stacks(unit: str) -> str:
     return before
 
 
-def http(properties: dict[str, str], path: str) -> str:
-    """Returns a page of a broker of this host."""
+def http(properties: dict[str, str], path: str, page: str) -> str:
+    """Returns a page of the broker of this host that has these properties, in the file at `path`. Raises OSError.
+
+    Another process may have the port while the broker is down: who answers by TLS must be of the cluster's CA,
+    before the token is sent.
+    """
     host, port = properties.get("landline.http.host", ""), properties.get("landline.http.port", "0")
     if port == "0":
         return "the broker's HTTP port is off\n"
     host = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host  # noqa: S104 (told apart, not bound)
     scheme = "https" if properties.get("landline.http.ssl.keystore.location") else "http"
-    request = urllib.request.Request(f"{scheme}://{host_port(host, port)}{path}")  # noqa: S310 (http or https)
-    token_file = properties.get("landline.http.token.file")
+    token, token_file = "", properties.get("landline.http.token.file")
     if token_file:
         lines = [line.strip() for line in Path(token_file).read_text().splitlines()]
         token = next(line for line in lines if line and not line.startswith("#"))
-        request.add_unredirected_header("Authorization", f"Bearer {token}")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the host's own broker: nobody else has its port
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        with urllib.request.urlopen(request, timeout=HTTP_S, context=context) as answer:  # noqa: S310 (the same)
-            return str(answer.read(MOST_BYTES), errors="replace")
-    except urllib.error.HTTPError as error:
-        return f"HTTP {error.code}\n{error.read(65536).decode(errors='replace')}"
+    broker = {"url": f"{scheme}://{host_port(host, port)}", "config": path}
+    answer = ask(broker, page, HTTP_S, str(Path(path).with_name("ca.pem")), token)
+    if not answer.code:
+        raise OSError(f"{answer.url}: {answer.body}")
+    return answer.body if answer.code == OK else f"HTTP {answer.code}\n{answer.body}"
 
 
 def plain_properties(text: str) -> dict[str, str]:
@@ -294,7 +293,7 @@ def collect_brokers(archive: Archive, params: Mapping[str, Any], texts: dict[str
         unit, properties = f"landline-broker@{broker_id}.service", plain_properties(texts[path])
         for page in ("status", "metrics"):
             with archive.part(f"/{page} of broker {broker_id}"):
-                archive.add(f"broker-{broker_id}/{page}.txt", http(properties, f"/{page}"))
+                archive.add(f"broker-{broker_id}/{page}.txt", http(properties, path, f"/{page}"))
         with archive.part(f"stacks of broker {broker_id}"):
             archive.add(f"broker-{broker_id}/stacks.txt", stacks(unit))
         with archive.part(f"doctor of broker {broker_id}"):

@@ -18,6 +18,7 @@ health = load("plugins/modules/broker_health.py")
 instances = load("plugins/modules/broker_instances_info.py")
 asking = load("plugins/module_utils/broker_http.py")
 security = load("plugins/filter/broker_security.py")
+collect = load("plugins/modules/support_collect.py")
 
 WAIT_S = 20
 HTTPS = "landline.http.ssl.keystore.location=/etc/landline/broker.pem\n"
@@ -114,6 +115,33 @@ def test_a_port_with_a_certificate_of_another_ca_gets_no_token_and_no_trust(site
     answer = asking.ask(broker, "/status", WAIT_S, str(tmp_path / "ca.pem"), TOKEN)
     assert answer.code == 0
     assert "CERTIFICATE_VERIFY_FAILED" in answer.body
+
+
+def asked_for_support(broker, tmp_path):
+    """What a support bundle has of a broker's /status."""
+    (tmp_path / "http-tokens").write_text(f"{TOKEN}\n")
+    properties = {
+        "landline.http.host": "127.0.0.1",
+        "landline.http.port": broker["url"].rpartition(":")[2],
+        "landline.http.ssl.keystore.location": "/etc/landline/broker.pem",
+        "landline.http.token.file": str(tmp_path / "http-tokens"),
+    }
+    return collect.http(properties, broker["config"], "/status")
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_support_bundle_asks_by_what_the_broker_speaks_and_by_no_proxy(site, tmp_path, tls, monkeypatch):
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    broker = wanted("https", site.start(tls=tls, token=tls).endpoint.port, tmp_path, HTTPS)
+    assert '"broker_id"' in asked_for_support(broker, tmp_path)
+
+
+def test_a_support_bundle_sends_no_token_to_a_certificate_of_another_ca(site, tmp_path):
+    broker = wanted("https", site.start().endpoint.port, tmp_path, HTTPS)
+    (tmp_path / "ca.pem").write_bytes(Authority("another").pem)
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        asked_for_support(broker, tmp_path)
 
 
 def test_a_port_that_hangs_costs_one_wait(tmp_path):

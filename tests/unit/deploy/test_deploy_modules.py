@@ -151,6 +151,35 @@ def test_a_broker_reloads_a_file_that_is_to_change_or_that_it_has_not_taken_up(t
     assert instances.must_reload(wanted, loaded)
 
 
+def test_a_value_of_several_lines_is_as_the_template_writes_it(tmp_path):
+    """A block of YAML, which ends with a line break: without this, each deploy would reload."""
+    path, value = tmp_path / "broker-1.properties", "A required \\\n  user=x;\n"
+    path.write_text(f"# managed\na={value}\nb=1\n")
+    assert broker_status.is_written(str(path), {"a": value, "b": "1"})
+    assert not broker_status.is_written(str(path), {"a": "A required", "b": "1"})
+
+
+@pytest.mark.parametrize(
+    ("said", "how"),
+    [
+        ({**status(), "config_file": {"sha256": "of the one before"}}, "reloading"),
+        ({**status(), "config_file": None}, "reloading"),  # it starts
+        (status(), "outdated"),
+    ],
+)
+def test_only_a_broker_that_knows_reloads_gets_one_and_others_their_turn(tmp_path, monkeypatch, said, how):
+    """SIGHUP stops brokers of releases up to 0.2.0, to which a cluster may go back."""
+    monkeypatch.setattr(instances, "state_of", lambda *_: "current")
+    path = tmp_path / "broker-1.properties"
+    path.write_text("log.retention.hours=1\n")
+    properties = {"log.retention.hours": "2"}
+    about = {"id": 1, "unit": "u", "fingerprint": "f", "config": str(path), "properties": properties}
+    params = {"config_dir": tmp_path, "release_done": path, "ports": [], "ca_file": None, "token_file": None}
+    with broker(said) as url:
+        found = instances.look({**params, "brokers": [{**about, "url": url}], "timeout": 2})
+    assert {each for each in ("reloading", "outdated") if found[each]} == {how}
+
+
 @pytest.mark.parametrize(
     ("file", "done", "words"),
     [

@@ -384,3 +384,18 @@ def test_no_secret_is_in_the_environment_of_a_process_or_on_its_command_line():
     for template in found:
         words = template.read_text().lower()
         assert not re.search(r"password|secret|token|landline_users|jaas|private.key", words), template
+
+
+def test_no_task_loops_over_brokers_with_their_properties():
+    """An item that fails is shown whole, whatever its label is, and properties may have passwords."""
+    loops = {
+        (path.name, loop)
+        for path in (ROLES / "broker/tasks").glob("*.yml")
+        for loop in re.findall(
+            r"^ +loop: (.*broker_(?:all|to_configure)\b.*)$", path.read_text(), re.MULTILINE
+        )
+    }
+    assert len(loops) > 5
+    assert not {
+        each for each in loops if not re.search(r"broker_without_properties|map\(attribute=", each[1])
+    }

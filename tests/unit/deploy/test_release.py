@@ -16,6 +16,11 @@ WHEELS = [
 ]
 
 
+def git(checkout, *arguments):
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    subprocess.run(["git", "-C", str(checkout), *identity, *arguments], check=True)
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """A repository with one committed file."""
@@ -23,8 +28,7 @@ def checkout(tmp_path):
     found.mkdir()
     for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message=first"]):
         (found / "file").write_text("one")
-        identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
-        subprocess.run(["git", "-C", str(found), *identity, *command], check=True)
+        git(found, *command)
     return found
 
 
@@ -54,6 +58,20 @@ def test_what_is_not_committed_is_not_released(checkout):
     changed = sources(checkout, allow_dirty=True)
     assert changed.commit == f"{committed.commit}-dirty"
     assert changed.digest != committed.digest
+
+
+def test_an_inventory_beside_the_sample_is_the_operators_and_keeps_no_release_back(checkout):
+    (checkout / "inventory/sample").mkdir(parents=True)
+    (checkout / "inventory/sample/hosts.yml").write_text("sample")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "--message=sample")
+    committed = sources(checkout, allow_dirty=False)
+    (checkout / "inventory/mine").mkdir()
+    (checkout / "inventory/mine/hosts.yml").write_text("mine")
+    assert sources(checkout, allow_dirty=False) == committed
+    (checkout / "inventory/sample/hosts.yml").write_text("mine")
+    with pytest.raises(SystemExit, match=r"these files are not:\n.*inventory/sample"):
+        sources(checkout, allow_dirty=False)
 
 
 def test_a_version_has_one_content(built, tmp_path):
