@@ -236,9 +236,11 @@ def http(properties: dict[str, str], path: str, page: str) -> str:
     Another process may have the port while the broker is down: who answers by TLS must be of the cluster's CA,
     before the token is sent.
     """
-    host, port = properties.get("landline.http.host", ""), properties.get("landline.http.port", "0")
-    if port == "0":
+    host, port = properties.get("landline.http.host", ""), properties.get("landline.http.port", "8092")
+    if port == "-1":
         return "the broker's HTTP port is off\n"
+    if port == "0":
+        return "the broker's HTTP port is any free one: its log says which\n"
     host = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host  # noqa: S104 (told apart, not bound)
     scheme = "https" if properties.get("landline.http.ssl.keystore.location") else "http"
     token, token_file = "", properties.get("landline.http.token.file")
