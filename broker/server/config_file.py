@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.live_keys import differences
-from broker.config.problems import ConfigError
+from broker.config.problems import ConfigError, Problem
 from broker.config.properties import MAX_FILE_BYTES, read_properties
 
 
@@ -48,6 +48,8 @@ class ConfigFile:
     def read(self) -> BrokerConfig:
         """The file's configuration now. Raises ConfigError. Then the caller calls :meth:`take` or :meth:`refuse`."""
         self._read = _Content(_content(self.path))
+        if _is_pipe(self.path):  # opening it could block for ever
+            raise ConfigError([Problem(self.path, None, "is no regular file, so it cannot be read again")])
         properties = read_properties(self.path)
         if self._started_with is not None:
             waiting = differences(self._started_with, properties).restart
@@ -76,6 +78,11 @@ class ConfigFile:
             "refused": refused and {"sha256": _sha256(refused[0]), "reason": refused[1]},
             "needs_restart": needs_restart,
         }
+
+
+def _is_pipe(path: str) -> bool:
+    file = Path(path)
+    return file.exists() and not file.is_file()
 
 
 def _content(path: str) -> bytes | None:

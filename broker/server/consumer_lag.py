@@ -127,7 +127,7 @@ class ConsumerLag:
     def shutdown(self) -> None:
         """Ends the thread; idempotent."""
         self._stop.set()
-        self._ends.close()
+        self._ends.stop()
         thread = self._thread
         if thread is not None:
             thread.join(_STOP_WAIT_S)
@@ -136,13 +136,17 @@ class ConsumerLag:
         while True:
             self._compute()
             self._computed.set()
-            if self._stop.wait(PERIOD_S) or self._is_over():
-                self._ends.close()
-                return
+            if self._stop.wait(PERIOD_S) or self._is_forgotten():
+                self._ends.close()  # before another thread may look for ends
+                if self._is_over():
+                    return
+
+    def _is_forgotten(self) -> bool:
+        return self._clock.monotonic_ms() - self._looked_ms > INTEREST_MS
 
     def _is_over(self) -> bool:
         with self._lock:
-            if self._clock.monotonic_ms() - self._looked_ms <= INTEREST_MS:
+            if not self._stop.is_set() and not self._is_forgotten():
                 return False
             self._thread = self._snapshot = None
             return True

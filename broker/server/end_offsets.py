@@ -6,6 +6,7 @@ An end offset is the high watermark, which is what a consumer can read to. `cons
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
@@ -30,8 +31,8 @@ _READ_UNCOMMITTED: Final = 0
 
 
 class EndOffsets:
-    """Finds end offsets. One thread calls :meth:`find`; it owns the channels to the leaders. Any thread may
-    call :meth:`close`.
+    """Finds end offsets. One thread calls :meth:`find` and :meth:`close`; it owns the channels to the leaders. Any
+    thread may call :meth:`stop`.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class EndOffsets:
         self._make_channel = make_channel
         self._channels: dict[int, tuple[BrokerAddress, BrokerChannel]] = {}
         self._silent: set[int] = set()
+        self._stopped = threading.Event()
 
     def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end offsets that can be had now: none of a partition without a leader, or whose leader is silent."""
@@ -63,10 +65,15 @@ class EndOffsets:
         return ends
 
     def close(self) -> None:
-        """Closes the channels; a request in progress fails."""
-        for _, channel in list(self._channels.values()):
+        """Closes the channels, until the next search."""
+        while self._channels:
+            self._channels.popitem()[1][1].close()
+
+    def stop(self) -> None:
+        """Ends a search in progress: its request fails, and no other leader is asked."""
+        self._stopped.set()
+        for _, channel in self._channels.copy().values():
             channel.close()
-        self._channels = {}
 
     def _ask(self, leader: int, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         channel = self._channel(leader)
@@ -83,7 +90,9 @@ class EndOffsets:
         return _offsets(answer)
 
     def _channel(self, leader: int) -> BrokerChannel | None:
-        """The channel to a broker at its present address; None if it is not alive."""
+        """The channel to a broker at its present address; None if it is not alive, or nobody is to be asked."""
+        if self._stopped.is_set():
+            return None
         address = self._cache.broker_address(leader)
         known = self._channels.get(leader)
         if known is not None and known[0] == address:
@@ -95,6 +104,8 @@ class EndOffsets:
             return None
         channel = self._make_channel(address, _CLIENT_ID)
         self._channels[leader] = address, channel
+        if self._stopped.is_set():  # meanwhile, and this one was not closed
+            channel.close()
         return channel
 
     def _forget_others(self, leaders: Collection[int]) -> None:

@@ -174,6 +174,13 @@ class QuotaManagers:
             request.measure(self.meter, now_ns)
         return None
 
+    def measure_elsewhere(self, request: Request) -> None:
+        """Measures a request that a handler's thread goes on with, if it is not measured yet. That may take long, and
+        the connection may have no next request to pay for it.
+        """
+        if request.meter is None and self.meter is not None and not request.connection.is_unproved:
+            request.measure(self.meter, 0)
+
     def exempt(self, request: Request) -> None:
         """Counts the time of a request that is never throttled."""
         if request.meter is not None:

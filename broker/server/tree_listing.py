@@ -86,14 +86,15 @@ def _identity(acl: Acl) -> str:
 
 def shown(path: str, data: bytes) -> object:
     """The value: an object if it is JSON, else text. Credentials are masked."""
-    if any(path == secret or path.startswith(secret + "/") for secret in _SECRET_TREES):
+    if any(f"{secret}/" in f"{path}/" for secret in _SECRET_TREES):  # also of a cluster with a chroot below
         return MASKED
+    is_of_broker = _BROKERS in path
     try:
         value = json.loads(data)
     except ValueError:
-        return data.decode(errors="backslashreplace")
-    if path.startswith(_BROKERS) and isinstance(value, dict):
-        configs = value.get("config")
+        return MASKED if is_of_broker else data.decode(errors="backslashreplace")
+    if is_of_broker:
+        configs = value.get("config") if isinstance(value, dict) else None
         if not isinstance(configs, dict):
             return MASKED
         value["config"] = {name: MASKED if _may_be_secret(name) else text for name, text in configs.items()}

@@ -104,6 +104,7 @@ class ApiContext:
     def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
         """Like :meth:`submit_for`, for a request that has no other work here. Returns its verdict."""
         request.keep()
+        self.quotas.measure_elsewhere(request)
         if self.submit_for(request, work, dear=dear):
             return Verdict.QUEUED
         request.again = lambda: self.submit_for(request, work, dear=dear)

@@ -61,6 +61,8 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         read()
         return Verdict.SERVED
 
+    ctx.quotas.measure_elsewhere(request)
+
     def hand_over() -> bool:
         return ctx.submit_for(request, read, dear=dear, asks_only=True)
 

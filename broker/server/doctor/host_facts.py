@@ -219,10 +219,20 @@ def memory_facts(pid: int | None) -> MemoryFacts:
             swapped = _kib(f"/proc/{pid}/status").get("VmSwap", 0)
         with suppress(OSError, ValueError):
             group = _group_of(pid)
-            used = int((group / "memory.current").read_text(encoding="ascii"))
+            used = memory_in_use(group)
             text = (group / "memory.max").read_text(encoding="ascii").strip()
             limit = int(text) if text.isdecimal() else None
     return MemoryFacts(host.get("MemTotal", 0), host.get("MemAvailable", 0), limit, used, swapped)
+
+
+def memory_in_use(group: Path) -> int:
+    """The bytes of a control group that the kernel cannot take back: all but the page cache, in which a broker's
+    segments fill any limit. Raises OSError or ValueError.
+    """
+    rows = (line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
+    stat = {row[0]: int(row[1]) for row in rows if len(row) == 2}
+    cached = stat.get("inactive_file", 0) + stat.get("active_file", 0)
+    return max(int((group / "memory.current").read_text(encoding="ascii")) - cached, 0)
 
 
 def _group_of(pid: int) -> Path:

@@ -235,7 +235,9 @@ def judge_open_files(limit: int | None, used: int | None, unit: str | None) -> F
 
 @dataclass(frozen=True, slots=True)
 class MemoryFacts:
-    """Bytes of the host's memory; of the broker's control group, None if unlimited; and of the broker in swap."""
+    """Bytes of the host's memory; of the broker's control group, without page cache, the limit None if there is
+    none; and of the broker in swap.
+    """
 
     total: int
     available: int

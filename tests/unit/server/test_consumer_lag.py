@@ -29,6 +29,8 @@ class Ends:
         self.asked = 0
         self.gate = threading.Event()
         self.gate.set()
+        self.closed, self.closing = threading.Event(), threading.Event()
+        self.closing.set()
 
     def find(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         self.asked += 1
@@ -37,6 +39,11 @@ class Ends:
 
     def close(self) -> None:
         """There are no channels."""
+        self.closed.set()
+        self.closing.wait(30)
+
+    def stop(self) -> None:
+        self.closing.set()
 
 
 @pytest.fixture
@@ -115,6 +122,25 @@ def test_nobody_asks_the_leaders_while_nobody_looks(
     clock.now_ms += INTEREST_MS + 1
     wait_until(lambda: lag._thread is None, what="its thread ends")
     assert lag.current().groups[0].total == 30, "and begins again"
+
+
+def test_who_looks_while_the_channels_are_closed_starts_no_second_thread(
+    harness: Harness, ends: Ends, lag: ConsumerLag, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would use the channels at the same time."""
+    monkeypatch.setattr(consumer_lag, "PERIOD_S", 0.01)
+    harness.commit({TP: 70})
+    lag.current()
+    thread = lag._thread
+    ends.closing.clear()
+    clock.now_ms += INTEREST_MS + 1
+    wait_until(ends.closed.is_set, what="the thread ends")
+    assert lag.current().groups
+    assert lag._thread is thread
+    ends.closing.set()
+    asked = ends.asked
+    wait_until(lambda: ends.asked > asked, what="it goes on")
+    assert lag._thread is thread
 
 
 def test_a_leader_that_hangs_holds_up_only_the_first_look(

@@ -1,12 +1,14 @@
 """DynamicConfigManager over the embedded store: changes reach those that use them, once, and bad ones nobody."""
 
 import hashlib
+import os
 import threading
 
 import pytest
 from structlog.testing import capture_logs
 
 from broker.config.broker_config import BrokerConfig
+from broker.config.problems import ConfigError
 from broker.server.config_file import ConfigFile
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
@@ -275,6 +277,14 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_says_why(path, file, rel
     wait_until(lambda: file.status()["sha256"] == sha256(path))
     assert file.status()["refused"] is None
     assert reloading.config.int("log.retention.bytes") == 5
+
+
+def test_a_pipe_is_not_read_again(tmp_path):
+    """To open it would block until somebody writes, and the broker could not stop."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match="no regular file"):
+        ConfigFile(str(pipe)).read()
 
 
 def test_a_reload_that_the_store_did_not_let_through_is_made_later(store, path, file, heard, monkeypatch):

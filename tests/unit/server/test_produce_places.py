@@ -16,6 +16,7 @@ from broker.record.header import iter_batches
 from broker.record.validator import BatchRules, needs_recompression
 from broker.server.apis import produce
 from broker.server.apis.context import ApiContext
+from broker.server.quotas import QuotaManagers
 from broker.utils.topic_partition import TopicPartition
 
 
@@ -36,6 +37,7 @@ class Broker:
 
     dear: list[bool] = field(default_factory=list)
     access: None = None
+    quotas: QuotaManagers = field(default_factory=QuotaManagers)
 
     @property
     def replica_manager(self) -> Broker:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from broker.network.request_channel import ConnectionInfo, Request
+from broker.network import request_channel
+from broker.network.request_channel import ConnectionInfo, Request, Verdict
 from broker.protocol.api_keys import ApiKey
 from broker.quotas.allowance import Allowance
+from broker.server.apis import fetch
+from broker.server.apis.context import ApiContext
 from broker.server.quotas import QuotaManagers, charge
 from tests.support.quota_requests import MS, Nanoseconds, request, served
+from tests.unit.server.test_longest_waits import Broker, fetched, requested
 
 
 @pytest.fixture
@@ -212,6 +217,52 @@ def test_work_on_another_thread_is_paid_by_the_next_request(
     charge(connection, part, 0)
     made.timed(lambda: None)
     assert connection.network_ns > 0
+
+
+class Handlers(Broker):
+    """A context whose handlers take their work up later."""
+
+    def __init__(self, quotas: QuotaManagers) -> None:
+        super().__init__()
+        self.quotas = quotas
+        self.work: list[Callable[[], None]] = []
+
+    def submit(self, work: Callable[[], None], _request: Request, *, dear: bool = False) -> bool:
+        self.work.append(work)
+        return True
+
+    submit_for = ApiContext.submit_for
+    queue_for = ApiContext.queue_for
+
+
+def test_a_handlers_work_is_recorded_though_the_client_hangs_up(
+    quotas: QuotaManagers, clock: Nanoseconds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_channel, "time", SimpleNamespace(monotonic_ns=clock))
+    connection, part = far_below(quotas, clock)
+    made, ctx = produces(connection), Handlers(quotas)
+
+    def work() -> None:
+        clock.pass_ms(500)
+        quotas.of_produce(made, 1, -1)
+
+    assert ctx.queue_for(made, work) is Verdict.QUEUED  # type: ignore[misc]
+    charge(connection, part, 0)
+    clock.pass_ms(50)  # in the queue
+    connection.gone = True
+    connection.settle()
+    ctx.work.pop()()
+    assert used_percent(quotas) == pytest.approx(0.1 + 50)
+
+
+def test_a_fetch_of_cold_data_is_measured_itself(quotas: QuotaManagers, clock: Nanoseconds) -> None:
+    connection, _ = far_below(quotas, clock)
+    connection.reads_cold = True
+    made, ctx = requested(ApiKey.FETCH, 11, fetched(0)), Handlers(quotas)
+    made.connection = connection
+    fetch.handle(made, ctx)  # type: ignore[arg-type]
+    assert ctx.work
+    assert made.meter is not None
 
 
 def test_who_is_not_authenticated_is_not_measured(quotas: QuotaManagers, clock: Nanoseconds) -> None:

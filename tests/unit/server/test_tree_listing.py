@@ -23,8 +23,16 @@ NODES = {
         {"config": {"ssl.key.password": SECRET, "a.jaas.x": SECRET, "log.retention.ms": "1"}}
     ).encode(),
     "/config/brokers/2": b'{"version":1,"config":"s3cret"}',
+    "/config/brokers/3": b'{"config":{"ssl.key.password":"s3cret"',
+    "/config/brokers/4": b'["s3cret"]',
     "/delegation_token": b"",
     "/delegation_token/tokens": b"s3cret",
+    "/below": b"",
+    "/below/config": b"",
+    "/below/config/users": b"",
+    "/below/config/users/bob": b'{"version":1,"config":{"SCRAM-SHA-256":"salt=s3cret"}}',
+    "/below/config/brokers": b"",
+    "/below/config/brokers/1": b'{"config":{"ssl.key.password":"s3cret"}}',
     "/odd": b"\xff\x00",
     "/guarded": b"not for us",
 }
@@ -63,7 +71,8 @@ def test_the_tree_is_listed_without_credentials():
         "a.jaas.x": "(masked)",
         "log.retention.ms": "1",
     }
-    assert rows["/config/brokers/2"]["value"] == "(masked)"
+    assert {rows[f"/config/brokers/{number}"]["value"] for number in (2, 3, 4)} == {"(masked)"}
+    assert rows["/below/config/users/bob"]["value"] == "(masked)", "of another cluster, in a chroot"
     assert rows["/brokers/ids"]["value"] == {"endpoints": ["PLAINTEXT://h:1"]}
     assert rows["/brokers/ids"]["ephemeral"]
     assert rows["/odd"]["value"] == "\\xff\0"
