@@ -16,10 +16,10 @@ from broker.config.properties import MAX_FILE_BYTES, read_properties
 
 
 class _Content(NamedTuple):
-    """What was read: the bytes, None of a pipe; the bytes that were refused later, and why."""
+    """What was read: its version, None of a pipe; the version that was refused later, and why."""
 
-    content: bytes | None
-    refused: tuple[bytes | None, str] | None = None
+    version: str | None
+    refused: Mapping[str, str | None] | None = None
     needs_restart: Sequence[str] = ()
 
 
@@ -41,13 +41,13 @@ class ConfigFile:
         self._overrides = overrides
         self._check = check
         # Taken before the broker loads the file: what changes meanwhile differs, and is loaded again.
-        content = _content(path)
-        self._status = self._read = _Content(content)
-        self._started_with = _texts(path) if content is not None else None
+        version = version_of(path)
+        self._status = self._read = _Content(version)
+        self._started_with = _texts(path) if version is not None else None
 
     def read(self) -> BrokerConfig:
         """The file's configuration now. Raises ConfigError. Then the caller calls :meth:`take` or :meth:`refuse`."""
-        self._read = _Content(_content(self.path))
+        self._read = _Content(version_of(self.path))
         if _is_pipe(self.path):  # opening it could block for ever
             raise ConfigError([Problem(self.path, None, "is no regular file, so it cannot be read again")])
         properties = read_properties(self.path)
@@ -65,19 +65,14 @@ class ConfigFile:
 
     def refuse(self, reason: str) -> None:
         """Called when it cannot be used: the broker goes on with what it has."""
-        self._status = self._status._replace(refused=(self._read.content, reason))
+        refused = {"version": self._read.version, "reason": reason}
+        self._status = self._status._replace(refused=refused)
 
     def status(self) -> Mapping[str, Any]:
-        """For /status: the file; the SHA-256 of the content in force; the content that was refused later, and why;
-        the keys whose values in the file need a restart.
+        """For /status: the file; its version in force; the version that was refused later, and why; the keys whose
+        values in the file need a restart.
         """
-        content, refused, needs_restart = self._status
-        return {
-            "path": self.path,
-            "sha256": _sha256(content),
-            "refused": refused and {"sha256": _sha256(refused[0]), "reason": refused[1]},
-            "needs_restart": needs_restart,
-        }
+        return {"path": self.path, **self._status._asdict()}
 
 
 def _is_pipe(path: str) -> bool:
@@ -85,20 +80,18 @@ def _is_pipe(path: str) -> bool:
     return file.exists() and not file.is_file()
 
 
-def _content(path: str) -> bytes | None:
+def version_of(path: str) -> str | None:
+    """What changes with each change of a file: time, size and inode. No digest, which would let whoever reads /status
+    try passwords. None if it is no file that can be read twice.
+    """
     file = Path(path)
     try:
-        if not file.is_file() or file.stat().st_size > MAX_FILE_BYTES:  # a pipe can be read only once
+        found = file.stat()
+        if not file.is_file() or found.st_size > MAX_FILE_BYTES:
             return None
-        return file.read_bytes()
     except OSError:
         return None
-
-
-def _sha256(content: bytes | None) -> str | None:
-    import hashlib  # late: it loads OpenSSL, which a start does not need
-
-    return None if content is None else hashlib.sha256(content).hexdigest()
+    return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
 
 
 def _texts(path: str) -> Mapping[str, str] | None:

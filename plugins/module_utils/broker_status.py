@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,17 +17,18 @@ def status_in(code: int, body: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def sha256_of(path: str) -> str | None:
-    """Returns the digest of a file; None when it cannot be read."""
+def version_of(path: str) -> str | None:
+    """Returns the version of a properties file, as the broker's config_file.py has it; None without a file."""
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        found = Path(path).stat()
     except OSError:
         return None
+    return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
 
 
-def loaded_sha256(status: Mapping[str, Any] | None) -> str | None:
-    """Returns the digest of the properties file that the broker goes by; None when it does not say."""
-    return ((status or {}).get("config_file") or {}).get("sha256")
+def loaded_version(status: Mapping[str, Any] | None) -> str | None:
+    """Returns the version of the properties file that the broker goes by; None when it does not say."""
+    return ((status or {}).get("config_file") or {}).get("version")
 
 
 def is_written(path: str, properties: Mapping[str, str]) -> bool:

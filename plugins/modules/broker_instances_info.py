@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.broker_http import SECURE, UNAUTHORIZED, ask, first_line
-from ansible.module_utils.broker_status import is_written, loaded_sha256, sha256_of, status_in
+from ansible.module_utils.broker_status import is_written, loaded_version, status_in, version_of
 from ansible.module_utils.listening import who_is_in_the_way
 from ansible.module_utils.unit_state import state_of
 
@@ -149,8 +149,8 @@ def must_reload(broker: Mapping[str, Any], status: Mapping[str, Any] | None) -> 
     """
     if not is_written(broker["config"], broker["properties"]):
         return True
-    loaded = loaded_sha256(status)
-    return loaded is not None and loaded != sha256_of(broker["config"])
+    loaded = loaded_version(status)
+    return loaded is not None and loaded != version_of(broker["config"])
 
 
 def takes_reloads(status: Mapping[str, Any] | None) -> bool:

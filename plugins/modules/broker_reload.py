@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.broker_http import ask, first_line
-from ansible.module_utils.broker_status import loaded_sha256, sha256_of, status_in
+from ansible.module_utils.broker_status import loaded_version, status_in, version_of
 
 DOCUMENTATION = """
 module: broker_reload
@@ -48,12 +48,12 @@ PAUSE_S = 0.2
 
 
 def outcome(status: Mapping[str, Any] | None, wanted: str) -> tuple[bool, str | None]:
-    """Returns whether the broker has done with the file of this digest, and what is wrong then."""
+    """Returns whether the broker has done with the file of this version, and what is wrong then."""
     file = (status or {}).get("config_file") or {}
     refused = file.get("refused") or {}
-    if refused.get("sha256") == wanted:
+    if refused.get("version") == wanted:
         return True, f"it refuses the file and goes on as before: {refused.get('reason')}"
-    if loaded_sha256(status) != wanted:
+    if loaded_version(status) != wanted:
         return False, "it does not say that it goes by its file"
     waiting = file.get("needs_restart") or []
     return True, f"it needs a restart for {', '.join(waiting)}" if waiting else None
@@ -63,7 +63,7 @@ def reload(
     broker: Mapping[str, Any], timeout_s: float, ca_file: str | None = None, token: str = ""
 ) -> str | None:
     """Reloads a broker; returns what is wrong."""
-    wanted, deadline = sha256_of(broker["config"]), time.monotonic() + timeout_s
+    wanted, deadline = version_of(broker["config"]), time.monotonic() + timeout_s
     if wanted is None:
         return f"{broker['config']} cannot be read"
     subprocess.run(["systemctl", "reload", broker["unit"]], check=True, capture_output=True, text=True)

@@ -147,7 +147,7 @@ def test_a_changed_file_is_taken_up_by_a_signal_and_no_restart(cluster: Cluster)
     settings = {**broker._settings, "log.retention.hours": 24, "num.partitions": 7}
     path = write_properties(broker._properties, settings)
     os.kill(pid, signal.SIGHUP)
-    wait_until(lambda: status(broker)["sha256"] != before["sha256"])
+    wait_until(lambda: status(broker)["version"] != before["version"])
     assert config(cluster, ResourceType.BROKER, "1", "log.retention.hours") == (
         "24",
         4,

@@ -141,10 +141,10 @@ def test_a_broker_reloads_a_file_that_is_to_change_or_that_it_has_not_taken_up(t
     path, properties = tmp_path / "broker-1.properties", {"a": "1", "b": "2"}
     wanted = {"config": str(path), "properties": properties}
     path.write_text("# by hand\n# or not\na=1\nb=2\n")
-    loaded = {"config_file": {"sha256": broker_status.sha256_of(str(path))}}
+    loaded = {"config_file": {"version": broker_status.version_of(str(path))}}
     assert not instances.must_reload(wanted, loaded)
     assert instances.must_reload({**wanted, "properties": {**properties, "b": "3"}}, loaded)
-    assert instances.must_reload(wanted, {"config_file": {"sha256": "of the one before"}})
+    assert instances.must_reload(wanted, {"config_file": {"version": "of the one before"}})
     for silent in (None, {}, {"config_file": None}):  # it does not say what it goes by
         assert not instances.must_reload(wanted, silent)
     path.unlink()
@@ -162,7 +162,7 @@ def test_a_value_of_several_lines_is_as_the_template_writes_it(tmp_path):
 @pytest.mark.parametrize(
     ("said", "how"),
     [
-        ({**status(), "config_file": {"sha256": "of the one before"}}, "reloading"),
+        ({**status(), "config_file": {"version": "of the one before"}}, "reloading"),
         ({**status(), "config_file": None}, "reloading"),  # it starts
         (status(), "outdated"),
     ],
@@ -183,11 +183,11 @@ def test_only_a_broker_that_knows_reloads_gets_one_and_others_their_turn(tmp_pat
 @pytest.mark.parametrize(
     ("file", "done", "words"),
     [
-        ({"sha256": "new", "refused": None, "needs_restart": []}, True, None),
-        ({"sha256": "old", "refused": None, "needs_restart": []}, False, "does not say"),
-        ({"sha256": "old", "refused": {"sha256": "new", "reason": "x: bad"}}, True, "as before: x: bad"),
-        ({"sha256": "new", "refused": {"sha256": "older", "reason": "x"}}, True, None),
-        ({"sha256": "new", "needs_restart": ["broker.rack"]}, True, "restart for broker.rack"),
+        ({"version": "new", "refused": None, "needs_restart": []}, True, None),
+        ({"version": "old", "refused": None, "needs_restart": []}, False, "does not say"),
+        ({"version": "old", "refused": {"version": "new", "reason": "x: bad"}}, True, "as before: x: bad"),
+        ({"version": "new", "refused": {"version": "older", "reason": "x"}}, True, None),
+        ({"version": "new", "needs_restart": ["broker.rack"]}, True, "restart for broker.rack"),
         (None, False, "does not say"),
     ],
 )

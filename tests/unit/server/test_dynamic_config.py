@@ -1,6 +1,5 @@
 """DynamicConfigManager over the embedded store: changes reach those that use them, once, and bad ones nobody."""
 
-import hashlib
 import os
 import threading
 
@@ -9,7 +8,7 @@ from structlog.testing import capture_logs
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.problems import ConfigError
-from broker.server.config_file import ConfigFile
+from broker.server.config_file import ConfigFile, version_of
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
 from rig.wait import wait_until
@@ -218,8 +217,8 @@ def write(path, **more):
     path.write_text("".join(f"{key}={value}\n" for key, value in texts.items()))
 
 
-def sha256(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def version(path):
+    return version_of(str(path))
 
 
 @pytest.fixture
@@ -236,12 +235,12 @@ def reloading(store, heard, file):
 
 
 def test_a_reload_changes_the_defaults_of_topics_and_is_seen(store, path, file, reloading, heard):
-    assert file.status()["sha256"] == sha256(path)
+    assert file.status()["version"] == version(path)
     write(path, log_retention_hours="1", num_partitions="9")
-    assert file.status()["sha256"] != sha256(path)
+    assert file.status()["version"] != version(path)
     reloading.reload()
     wait_until(lambda: heard.retentions("t1") == [3_600_000])
-    wait_until(lambda: file.status()["sha256"] == sha256(path))
+    wait_until(lambda: file.status()["version"] == version(path))
     assert file.status()["needs_restart"] == ["num.partitions"]
     assert heard.brokers == [reloading.config]
     assert reloading.config.int("num.partitions") == 1
@@ -256,25 +255,25 @@ def test_dynamic_configs_stay_above_a_reloaded_file(store, path, file, reloading
     wait_until(lambda: reloading.config.log_retention_ms == 4)
     write(path, log_retention_hours="1")
     reloading.reload()
-    wait_until(lambda: file.status()["sha256"] == sha256(path))
+    wait_until(lambda: file.status()["version"] == version(path))
     assert reloading.config.log_retention_ms == 4
     alter(store, "brokers", "1", {})
     wait_until(lambda: reloading.config.log_retention_ms == 3_600_000)
 
 
 def test_a_file_that_cannot_be_used_changes_nothing_and_says_why(path, file, reloading, heard):
-    in_force = sha256(path)
+    in_force = version(path)
     write(path, log_retention_hours="soon", log_retention_bytes="5")
     reloading.reload()
     wait_until(lambda: file.status()["refused"])
     refused = file.status()
-    assert refused["sha256"] == in_force
-    assert refused["refused"]["sha256"] == sha256(path)
+    assert refused["version"] == in_force
+    assert refused["refused"]["version"] == version(path)
     assert "log.retention.hours" in refused["refused"]["reason"]
     assert heard.brokers == []
     write(path, log_retention_bytes="5")
     reloading.reload()
-    wait_until(lambda: file.status()["sha256"] == sha256(path))
+    wait_until(lambda: file.status()["version"] == version(path))
     assert file.status()["refused"] is None
     assert reloading.config.int("log.retention.bytes") == 5
 
