@@ -315,8 +315,10 @@ def _serve(
         log.warning("config_warning", message=warning)
     from broker.utils.lean_import import import_lean
 
-    for library in ("crc32c",) if store_path is not None else ("crc32c", "kazoo.client"):
-        import_lean(library)  # while there is one thread, and before the broker's modules import it whole
+    # While there is one thread, and before the broker's modules import it whole. A log-in by SASL needs it whole.
+    is_lean = store_path is None and not config.opt_str("landline.zookeeper.sasl.jaas.config")
+    for library in ("crc32c", "kazoo.client") if is_lean else ("crc32c",):
+        import_lean(library)
     from broker.server.broker_server import BrokerServer, StartupCancelled, StartupError
     from broker.server.daemon import Daemon, StartupErrors
     from broker.utils.systemd import Notifier

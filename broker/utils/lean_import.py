@@ -38,7 +38,8 @@ _NEEDLESS: Final[Mapping[str, Mapping[str, Mapping[str, Any] | None]]] = {
         "ssl": _of_the_real("ssl"),
     },
     "kazoo.client": {
-        "hashlib": _of_the_real("hashlib"),  # OpenSSL, for digest ACLs, and for the log-in by SASL
+        "hashlib": _of_the_real("hashlib"),  # OpenSSL, for digest ACLs
+        "puresasl": None,  # if the extra is installed: OpenSSL; a broker that logs in by SASL loads all of kazoo
         "ssl": {"SSLError": _NeverRaisedError},  # OpenSSL, which a broker with TLS has loaded before
     },
     "kio.serial.readers": {
