@@ -220,8 +220,7 @@ class PairLoad:
 
 def check_shared(watch: Watch, place: Shared, logs: list[Log]) -> None:
     """Both logs, at rest: the same records, and all that may not be lost."""
-    start = max(log.log_start_offset for log in logs)
-    one, other = ([(r.offset, r.value) for r in _all_records(log, start)] for log in logs)
+    one, other = _read_both(logs)
     if one != other:
         at = next((a, b) for a, b in itertools.zip_longest(one, other) if a != b)
         watch.problem(f"{place.name}: the replicas differ: {at}")
@@ -229,6 +228,17 @@ def check_shared(watch: Watch, place: Shared, logs: list[Log]) -> None:
         for wanted in list(place.history.written):
             if problem := lost(log, wanted):
                 watch.problem(f"{place.name}: {problem}")
+
+
+def _read_both(logs: list[Log]) -> tuple[list[tuple[int, bytes | None]], ...]:
+    """What both have, from the first offset that both have; read again if retention takes it meanwhile."""
+    while True:
+        start = max(log.log_start_offset for log in logs)
+        try:
+            return tuple([(r.offset, r.value) for r in _all_records(log, start)] for log in logs)
+        except KafkaError:
+            if max(log.log_start_offset for log in logs) == start:
+                raise
 
 
 def lost(log: Log, wanted: Written) -> str | None:
