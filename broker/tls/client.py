@@ -10,6 +10,7 @@ from typing import Final
 
 from broker.config.problems import ConfigError, Problem
 from broker.config.values import ConfigValues
+from broker.network.tls_transport import TlsTransport
 from broker.network.transport import Transport
 from broker.tls.certificates import alternative_names, check_key_store, check_trust_store
 from broker.tls.contexts import client_context, secured
@@ -45,7 +46,9 @@ class ClientTls:
 
     @staticmethod
     def transport(sock: socket.socket) -> Transport:
-        raise NotImplementedError("a client sends one request at a time")
+        """A secured socket for use without blocking."""
+        assert isinstance(sock, ssl.SSLSocket)
+        return TlsTransport(sock)
 
 
 def is_wrong_name(error: BaseException | None) -> bool:
