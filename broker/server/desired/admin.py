@@ -148,12 +148,10 @@ class Admin:
         resource = {"resource_type": kind, "resource_name": step.name, "configs": configs}
         address = self._first
         if kind == _BROKER and step.name != CLUSTER:
-            rows = self._metadata(topics=False).brokers
-            address = next(
-                BrokerAddress(row.node_id, row.host, row.port)
-                for row in rows
-                if str(row.node_id) == step.name
-            )
+            rows = [row for row in self._metadata(topics=False).brokers if str(row.node_id) == step.name]
+            if not rows:
+                raise AdminError(f"broker {step.name} has left the cluster: its configs stay as they are")
+            address = BrokerAddress(rows[0].node_id, rows[0].host, rows[0].port)
         fields = {"resources": [resource], "validate_only": validate_only}
         for row in self._ask(address, ApiKey.INCREMENTAL_ALTER_CONFIGS, _ALTER, fields).responses:
             _check(row, f"{step.kind} {step.name or 'defaults'}")
