@@ -130,5 +130,6 @@ def test_seconds_of_fuzzing_find_nothing(target: Target, tmp_path) -> None:
     again = f"FUZZ_SEED={SEED}, or: make fuzz SEED={SEED} FUZZ_ARGS='--target {target.name}'"
     print(again)
     code, text = fuzz(target, tmp_path, SECONDS, SEED)
-    assert code == 0, f"{text[-3000:]}\n{again}"
+    told = "; ".join(line for line in text.splitlines() if "ERROR" in line or line.startswith("Base64"))
+    assert code == 0, f"{told}\n{text[-3000:]}\n{again}"
     assert "number_of_executed_units" in text
