@@ -43,7 +43,9 @@ class Recovery:
         fills = too_few and len(have) + len(without) >= majority(members)
         truth = self._truth(have, without) if fills else None
         if fills and truth is None:
-            return self._refuse_the_lost(have, without, members)
+            return self._await_an_election(have, without, members) or self._refuse_the_lost(
+                have, without, members
+            )
         if stopped := [server for server in have if not server.running]:
             as_wanted = members == self.wanted and not any(server.running for server in self.servers)
             return step_for(
@@ -113,6 +115,25 @@ class Recovery:
             for each in [*have, *without]
         )
         return first if all(alike) else None
+
+    def _await_an_election(
+        self, have: list[Server], without: list[Server], members: Ids
+    ) -> dict[str, Any] | None:
+        """Waits for running servers that are about to elect one with the tree, and to be filled by it.
+
+        A leader notes its new epoch before its first follower has the tree. Seen in between, it is no longer
+        known as the only copy, and the follower is still empty. A refusal would not prevent what such servers do,
+        and only where a newer tree is stopped is there anything to tell.
+        """
+        electing = [
+            server
+            for server in (*have, *without)
+            if server.running and server.members == members and (server in have or not server.full)
+        ]
+        newest = max(have, key=lambda server: (server.position, server.running), default=None)
+        if len(electing) < majority(members) or newest not in electing:
+            return None
+        return step_for("wait", electing, "they elect the one that has the newest tree")
 
     def _fill(self, truth: Server, have: list[Server], without: list[Server], members: Ids) -> dict[str, Any]:
         """Starts as many servers without a tree as a quorum needs.

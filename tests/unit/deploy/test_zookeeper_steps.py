@@ -192,6 +192,50 @@ def test_a_leader_that_noted_its_epoch_after_its_follower_is_still_the_truth():
     assert world.next_step({1, 2, 3})["action"] == "start"
 
 
+def test_a_leader_that_noted_its_epoch_before_its_first_follower_has_the_tree_is_waited_for():
+    """On the way from one server to three. The mark is void already, and the second server is still empty."""
+    world = installed(1)
+    add(world, 1, 2, 3)
+    while not world.node(2).running:
+        for _ in world.parts(world.next_step({1, 2, 3})):
+            pass
+    first, second = world.nodes[1], world.nodes[2]
+    assert first.running
+    assert not second.zxid
+    first.epoch += 1
+    step = world.next_step({1, 2, 3})
+    assert (step["action"], step["hosts"]) == ("wait", ["h1", "h2"]), step["why"]
+    world.settle()
+    assert world.deploy({1, 2, 3}) == "none", world.log
+    assert all(node.zxid == world.committed for node in world.nodes.values())
+
+
+def test_servers_of_an_election_that_is_not_under_way_are_not_waited_for():
+    world = installed(1, 2, 3)
+    for node in world.nodes.values():
+        node.follows = 0
+    lose_disk(world.nodes[3])
+    lose_disk(world.nodes[2])
+    assert world.next_step({1, 2, 3})["action"] == "refuse", "the second one does not run"
+    world.nodes[2].running = True
+    assert world.next_step({1, 2, 3})["action"] == "wait"
+    world.nodes[2].running_with = frozenset({2, 3})
+    assert world.next_step({1, 2, 3})["action"] == "refuse", "it does not count the first one's vote"
+
+
+def test_an_election_that_the_newest_tree_has_no_part_in_is_told():
+    world = installed(1, 2, 3, 4, 5)
+    for node in world.nodes.values():
+        node.follows = 0
+    for number in (2, 3, 4):
+        lose_disk(world.nodes[number])
+    world.nodes[2].running = world.nodes[3].running = True
+    assert world.next_step(ids(5))["action"] == "wait"
+    stop(world.nodes[5])
+    world.nodes[1].zxid -= 1
+    assert world.next_step(ids(5))["action"] == "refuse"
+
+
 def test_one_of_three_servers_without_its_log_disk_starts_when_the_others_serve():
     world = installed(1, 2, 3)
     for node in world.nodes.values():
