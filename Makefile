@@ -13,6 +13,8 @@ LAB ?= default
 -include build/lab/$(LAB).mk
 HOSTS ?= 3
 BROKERS_PER_HOST ?= 1
+# What a new lab's hosts are: bookworm (Debian 12) or trixie (Debian 13); empty: bookworm.
+IMAGE ?=
 # An inventory of real hosts; empty: the lab's inventory.
 INVENTORY ?=
 # Additional arguments for `python -m tools.release`, for example RELEASE_ARGS="--platform cp311-x86_64".
@@ -46,7 +48,7 @@ export BROKERS_PER_HOST
 export PYTHONUNBUFFERED := 1
 
 LAB_PACKAGES := systemd-container mmdebstrap nftables iproute2 openssh-client e2fsprogs util-linux
-JAVA_PACKAGES := openjdk-17-jre-headless maven
+JAVA_PACKAGES := default-jre-headless maven
 KERBEROS_PACKAGES := krb5-kdc krb5-admin-server python3-gssapi
 TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) $(KERBEROS_PACKAGES) zookeeper libslf4j-java kcat procps chromium
 
@@ -82,7 +84,7 @@ cluster-up: setup ## Bring up HOSTS real systemd hosts with the whole cluster, c
 	@$(PY) tools/wheelhouse.py
 	@$(PY) -m pipeline.jars >/dev/null
 	@mkdir -p build/lab $(SHARED)
-	@$(PY) -m lab up --name $(LAB) --hosts $(HOSTS) --bind-ro $(PYSPARK):/opt/spark --bind $(SHARED):$(SHARED)
+	@$(PY) -m lab up --name $(LAB) --hosts $(HOSTS) $(if $(IMAGE),--image $(IMAGE)) --bind-ro $(PYSPARK):/opt/spark --bind $(SHARED):$(SHARED)
 	@printf 'HOSTS ?= %s\nBROKERS_PER_HOST ?= %s\n' '$(HOSTS)' '$(BROKERS_PER_HOST)' >build/lab/$(LAB).mk
 	@$(call say,deploying)
 	@$(INSIDE) ansible-playbook deploy.yml $(ANSIBLE_ARGS)
