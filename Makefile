@@ -13,6 +13,8 @@ LAB ?= default
 -include build/lab/$(LAB).mk
 HOSTS ?= 3
 BROKERS_PER_HOST ?= 1
+# What a new lab's hosts are: bookworm (Debian 12) or trixie (Debian 13); empty: bookworm.
+IMAGE ?=
 # An inventory of real hosts; empty: the lab's inventory.
 INVENTORY ?=
 # Additional arguments for `python -m tools.release`, for example RELEASE_ARGS="--platform cp311-x86_64".
@@ -30,6 +32,8 @@ COMPARE_ARGS ?=
 TEST_ARGS ?=
 # Additional arguments for `python -m tests.fuzz`, for example FUZZ_ARGS="--target request".
 FUZZ_ARGS ?=
+# Additional arguments for `python -m tools.platforms run`, for example PLATFORM_ARGS="--only trixie".
+PLATFORM_ARGS ?=
 # Additional arguments for `python -m bench.guard`, for example PERF_ARGS="--only fetch-1m".
 PERF_ARGS ?=
 # Additional arguments for `python -m bench.cost`, for example COST_ARGS="--only=metadata*".
@@ -37,7 +41,7 @@ COST_ARGS ?=
 
 BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
-PYSPARK := $(CURDIR)/.venv/lib/python3.11/site-packages/pyspark
+PYSPARK = $(firstword $(wildcard $(CURDIR)/.venv/lib/python3*/site-packages/pyspark))
 SHARED := /srv/landline/$(LAB)
 
 export PATH := $(BIN):$(PATH)
@@ -46,7 +50,7 @@ export BROKERS_PER_HOST
 export PYTHONUNBUFFERED := 1
 
 LAB_PACKAGES := systemd-container mmdebstrap nftables iproute2 openssh-client e2fsprogs util-linux
-JAVA_PACKAGES := openjdk-17-jre-headless maven
+JAVA_PACKAGES := default-jre-headless maven
 KERBEROS_PACKAGES := krb5-kdc krb5-admin-server python3-gssapi
 TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) $(KERBEROS_PACKAGES) zookeeper libslf4j-java kcat procps chromium
 
@@ -71,8 +75,8 @@ help: ## List the verbs
 		'$(HOSTS)' '$(BROKERS_PER_HOST)' '$(LAB)'
 
 .PHONY: setup
-setup: ## Create .venv from the locked, hashed requirements (does nothing if it is up to date)
-	@tools/setup
+setup: ## Create .venv from the locked, hashed requirements (does nothing if it is up to date): LOCK=requirements-deploy.lock, only for deploying
+	@LOCK=$(LOCK) tools/setup
 
 # A cluster
 
@@ -82,7 +86,7 @@ cluster-up: setup ## Bring up HOSTS real systemd hosts with the whole cluster, c
 	@$(PY) tools/wheelhouse.py
 	@$(PY) -m pipeline.jars >/dev/null
 	@mkdir -p build/lab $(SHARED)
-	@$(PY) -m lab up --name $(LAB) --hosts $(HOSTS) --bind-ro $(PYSPARK):/opt/spark --bind $(SHARED):$(SHARED)
+	@$(PY) -m lab up --name $(LAB) --hosts $(HOSTS) $(if $(IMAGE),--image $(IMAGE)) --bind-ro $(PYSPARK):/opt/spark --bind $(SHARED):$(SHARED)
 	@printf 'HOSTS ?= %s\nBROKERS_PER_HOST ?= %s\n' '$(HOSTS)' '$(BROKERS_PER_HOST)' >build/lab/$(LAB).mk
 	@$(call say,deploying)
 	@$(INSIDE) ansible-playbook deploy.yml $(ANSIBLE_ARGS)
@@ -220,6 +224,11 @@ chaos: setup ## Run a random walk of faults under load, and check every record: 
 chaos-gaps: setup ## Measure how long producers wait under faults, beside Apache Kafka on the same hosts; into docs/reliability.md
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@$(CHAOS_LAB) tools/chaos compare --report docs/reliability.md $(CHAOS_ARGS)
+
+.PHONY: platforms
+platforms: setup ## Deploy to each system that the lab can make hosts of, check, and write README's table (about 10 minutes)
+	@tools/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
+	@$(PY) -m tools.platforms run $(PLATFORM_ARGS)
 
 .PHONY: sessions
 sessions: setup ## Measure how short a ZooKeeper session may be on this machine at full load: SECONDS=600 DISK=(MB/s, its queue always full)

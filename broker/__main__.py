@@ -56,11 +56,16 @@ def _default_data_dir() -> Path:
 
 
 def _check_config(options: Options) -> int:
+    from broker.log.dirs.formats import unreadable_files
+
     config = _load(options.file, {}, options.override)
     if config is None:
         return EXIT_CONFIG
     for warning in config.warnings:
         print(f"{options.file}: warning: {warning}")
+    if unreadable := unreadable_files(map(Path, config.log_dirs)):
+        print(unreadable, file=sys.stderr)
+        return EXIT_CONFIG
     print(f"{options.file}: good, {len(config.static_values)} configs are set")
     return EXIT_OK if options.since is None else _differences(options)
 

@@ -42,12 +42,21 @@ def main() -> None:
     """Real systemd hosts on this machine: make them, use them, break them, destroy them."""
 
 
+suite_option = click.option(
+    "--image",
+    "suite",
+    type=click.Choice(image.SUITES),
+    help=f"The hosts' Debian [default: {image.SUITES[0]}].",
+)
+
+
 @main.command("image")
 @click.option("--prune", is_flag=True, help="Also remove images of former inputs that no lab uses.")
-def image_command(prune: bool) -> None:
+@suite_option
+def image_command(prune: bool, suite: str | None) -> None:
     """Build the hosts' base image, unless it is there."""
     preflight.check()
-    click.echo(image.ensure(_report))
+    click.echo(image.ensure(_report, image.suite_of(suite)))
     if prune:
         for removed in image.remove_unused(_images_in_use()):
             _report(f"removed {removed}")
@@ -66,13 +75,20 @@ def _images_in_use() -> set[str]:
     "--bind", "shared", multiple=True, metavar="SRC:DST", help="The same, and every host may write there."
 )
 @click.option("--data-disk-mb", type=click.IntRange(0), help="A disk of its own at /var/lib/landline.")
+@suite_option
 def up(
-    name: str, hosts: int | None, binds: tuple[str, ...], shared: tuple[str, ...], data_disk_mb: int | None
+    *,
+    name: str,
+    hosts: int | None,
+    binds: tuple[str, ...],
+    shared: tuple[str, ...],
+    data_disk_mb: int | None,
+    suite: str | None,
 ) -> None:
     """Make a lab, or add hosts to it, and boot what is off."""
     lab = Lab(name)
     given = [Bind.parse(bind) for bind in binds] + [Bind.parse(bind, writable=True) for bind in shared]
-    booted = lab.up(hosts, binds=given or None, data_disk_mb=data_disk_mb, report=_report)
+    booted = lab.up(hosts, binds=given or None, data_disk_mb=data_disk_mb, suite=suite, report=_report)
     if not booted:
         _report(f"lab {name} is up already, nothing changed")
     _print_status([lab])

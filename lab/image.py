@@ -17,14 +17,17 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from lab.errors import CommandFailedError, LabError
+from lab.errors import CommandFailedError, LabError, UsageError
 from lab.preflight import SEARCH_PATH
 from lab.shell import run
 from lab.state import cache_root, locked
 
 Report = Callable[[str], None]
 
-SUITE = "bookworm"
+SUITES = ("bookworm", "trixie")
+"""The releases of Debian that hosts can be, Debian 12 and Debian 13; the first is the default."""
+SUITE_ENV = "LANDLINE_LAB_SUITE"
+"""The suite of new labs, where none is given."""
 MIRROR_ENV = "LANDLINE_LAB_MIRROR"
 """The Debian mirror to build from; mmdebstrap's default if not set."""
 
@@ -33,11 +36,11 @@ PACKAGES = (
     "ca-certificates",
     "curl",
     "dbus",
+    "default-jre-headless",
     "iproute2",
     "iputils-ping",
     "netcat-openbsd",
     "nftables",
-    "openjdk-17-jre-headless",
     "openssh-server",
     "procps",
     "python3",
@@ -64,20 +67,28 @@ _PREFIX = "image-"
 _BUILDING = "building-"
 
 
-def key() -> str:
+def suite_of(name: str | None) -> str:
+    """That suite, else the environment's, else the default; `UsageError` if the lab has no such images."""
+    suite = name or os.environ.get(SUITE_ENV) or SUITES[0]
+    if suite not in SUITES:
+        raise UsageError(f"there is no image {suite!r}: the lab has {', '.join(SUITES)}")
+    return suite
+
+
+def key(suite: str) -> str:
     """Sixteen hex digits that change with anything that goes into the image."""
-    inputs = "\n".join((SUITE, *PACKAGES, *_OPTIONS, _CUSTOMIZE.read_text()))
+    inputs = "\n".join((suite, *PACKAGES, *_OPTIONS, _CUSTOMIZE.read_text()))
     return hashlib.sha256(inputs.encode()).hexdigest()[:16]
 
 
-def path() -> Path:
-    """The path of the image for the current inputs, whether or not it exists."""
-    return cache_root() / f"{_PREFIX}{key()}"
+def path(suite: str = SUITES[0]) -> Path:
+    """The path of the image of a suite for the current inputs, whether or not it exists."""
+    return cache_root() / f"{_PREFIX}{key(suite)}"
 
 
-def ensure(report: Report) -> Path:
+def ensure(report: Report, suite: str = SUITES[0]) -> Path:
     """Return the image's directory; builds it first (about a minute) if it is missing."""
-    image = path()
+    image = path(suite)
     if image.is_dir():
         return image
     if ":" in str(image) or "," in str(image):
@@ -85,27 +96,28 @@ def ensure(report: Report) -> Path:
     with locked(cache_root() / ".build.lock"):
         if not image.is_dir():
             _remove_leftovers(cache_root())
-            _build(image, report)
+            _build(image, suite, report)
     return image
 
 
 def remove_unused(used: set[str]) -> list[Path]:
     """Remove images of former inputs that no lab uses (`used` holds image paths); return them."""
     removed = []
+    current = [path(suite) for suite in SUITES]
     with locked(cache_root() / ".build.lock"):
         for image in sorted(cache_root().glob(f"{_PREFIX}*")):
-            if image != path() and str(image) not in used:
+            if image not in current and str(image) not in used:
                 _remove_tree(image)
                 removed.append(image)
     return removed
 
 
-def _build(image: Path, report: Report) -> None:
+def _build(image: Path, suite: str, report: Report) -> None:
     begin = time.monotonic()
     building = image.with_name(f"{_BUILDING}{os.getpid()}")
-    report(f"building the base image {image} ({len(PACKAGES)} packages and what they need)")
+    report(f"building the base image {image} of {suite} ({len(PACKAGES)} packages and what they need)")
     try:
-        with contextlib.closing(_mmdebstrap(building)) as lines:
+        with contextlib.closing(_mmdebstrap(building, suite)) as lines:
             for line in lines:
                 report(f"{time.monotonic() - begin:5.0f} s  {line}")
         building.chmod(0o755)
@@ -116,12 +128,12 @@ def _build(image: Path, report: Report) -> None:
     report(f"{time.monotonic() - begin:5.0f} s  base image ready")
 
 
-def _mmdebstrap(target: Path) -> Generator[str, None, None]:
+def _mmdebstrap(target: Path, suite: str) -> Generator[str, None, None]:
     """Run mmdebstrap and yield its progress. All output is in build.log. Raises `CommandFailedError`
     on failure.
     """
     argv = ["mmdebstrap", *_OPTIONS, f"--include={','.join(PACKAGES)}"]
-    argv += [f'--customize-hook=sh {_CUSTOMIZE} "$1"', SUITE, str(target)]
+    argv += [f'--customize-hook=sh {_CUSTOMIZE} "$1"', suite, str(target)]
     if os.environ.get(MIRROR_ENV):
         argv.append(os.environ[MIRROR_ENV])
     log = cache_root() / "build.log"

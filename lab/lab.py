@@ -42,6 +42,12 @@ class HostStatus:
     faults: tuple[str, ...]
 
 
+def _check_data_disk(size_mb: int | None) -> None:
+    """Raise `UsageError` for a data disk that no file system fits on."""
+    if size_mb and size_mb < storage.MIN_DATA_DISK_MB:
+        raise UsageError(f"a data disk of {size_mb} MB is too small: {storage.MIN_DATA_DISK_MB} at least")
+
+
 def _silent(_: str) -> None:
     """Discard the report."""
 
@@ -88,18 +94,23 @@ class Lab:
         *,
         binds: Sequence[Bind] | None = None,
         data_disk_mb: int | None = None,
+        suite: str | None = None,
         report: Report = _silent,
     ) -> list[str]:
         """Create the lab or its missing hosts; return the names of the hosts that were booted.
 
         An argument that is not given keeps the lab's value, or for a new lab: 3 hosts, no binds, no data
-        disk. Returns when every booted host answers ssh. Raises `UsageError` when the lab exists with other
-        binds or disks, or has more hosts.
+        disk, `image.SUITES`' first. Returns when every booted host answers ssh. Raises `UsageError` when the
+        lab exists with other binds, disks or another suite, or has more hosts.
         """
         preflight.check()
         with lab_lock(self.name):
             old = self.files.load()
-            wanted = self._wanted(old, hosts, binds, data_disk_mb, report)
+            if old is None:
+                wanted = self._new(hosts, binds, data_disk_mb, image.suite_of(suite), report)
+            else:
+                self._refuse_other_shape(old, hosts, binds, data_disk_mb, suite)
+                wanted = old.with_hosts(len(naming.hosts(self.name, hosts or old.hosts)))
             if old is None and netns.exists(self.name):
                 raise LabError(
                     f"a lab {self.name!r} runs, but not from {self.files.home}: use its LANDLINE_LAB_STATE, "
@@ -210,29 +221,29 @@ class Lab:
 
     # Internals
 
-    def _wanted(
+    def _new(
         self,
-        old: LabState | None,
         hosts: int | None,
         binds: Sequence[Bind] | None,
         data_disk_mb: int | None,
+        suite: str,
         report: Report,
     ) -> LabState:
-        if data_disk_mb and data_disk_mb < storage.MIN_DATA_DISK_MB:
-            raise UsageError(
-                f"a data disk of {data_disk_mb} MB is too small: {storage.MIN_DATA_DISK_MB} at least"
-            )
-        if old is None:
-            count = 3 if hosts is None else hosts
-            naming.hosts(self.name, count)
-            base = image.ensure(report)
-            return LabState(self.name, str(base), count, tuple(binds or ()), data_disk_mb or 0)
-        self._refuse_other_shape(old, hosts, binds, data_disk_mb)
-        return old.with_hosts(len(naming.hosts(self.name, hosts or old.hosts)))
+        _check_data_disk(data_disk_mb)
+        count = 3 if hosts is None else hosts
+        naming.hosts(self.name, count)
+        base = image.ensure(report, suite)
+        return LabState(self.name, str(base), count, tuple(binds or ()), data_disk_mb or 0, suite=suite)
 
     def _refuse_other_shape(
-        self, old: LabState, hosts: int | None, binds: Sequence[Bind] | None, data_disk_mb: int | None
+        self,
+        old: LabState,
+        hosts: int | None,
+        binds: Sequence[Bind] | None,
+        data_disk_mb: int | None,
+        suite: str | None,
     ) -> None:
+        _check_data_disk(data_disk_mb)
         remedy = f"`.venv/bin/lab down --name {self.name}` first, or use another name"
         if hosts is not None and hosts < old.hosts:
             raise UsageError(f"lab {self.name!r} has {old.hosts} hosts, more than {hosts}: {remedy}")
@@ -240,6 +251,8 @@ class Lab:
             raise UsageError(f"lab {self.name!r} was made with other binds: {remedy}")
         if data_disk_mb is not None and data_disk_mb != old.data_disk_mb:
             raise UsageError(f"lab {self.name!r} was made with data disks of {old.data_disk_mb} MB: {remedy}")
+        if suite is not None and suite != old.suite:
+            raise UsageError(f"lab {self.name!r} was made of {old.suite}, not {suite}: {remedy}")
         if not Path(old.image).is_dir():
             raise UsageError(f"the base image {old.image} of lab {self.name!r} is gone: {remedy}")
 

@@ -57,6 +57,8 @@ class LabState:
     data_disk_mb: int = 0
     """Size of each host's data disk at /var/lib/landline; 0: none."""
     link_faults: tuple[LinkFault, ...] = ()
+    suite: str = "bookworm"
+    """The suite that the image was built of."""
 
     def host_list(self) -> tuple[naming.Host, ...]:
         """The lab's hosts, starting with h1."""

@@ -39,15 +39,13 @@ from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
 from pipeline import jars
-from tools.wheelhouse import ROOT, alone, build_wheel, packed, replace, requirements_of, run
+from tools.wheelhouse import ROOT, alone, build_wheel, download, packed, platforms, replace, requirements_of
 
 OUT: Final = ROOT / "build" / "release"
 # The Python and the machine of the hosts, as a wheel's name has them.
-PLATFORMS: Final = ("cp311-x86_64", "cp311-aarch64")
+PLATFORMS: Final = (*platforms("x86_64"), *platforms("aarch64"))
 # What git says of inventories that are not committed: they are the operator's, and in no archive.
 OWN: Final = "?? inventory/"
-# Debian 12 has glibc 2.36; what needs an older one runs there too.
-_MANYLINUX: Final = ("manylinux2014", *(f"manylinux_2_{minor}" for minor in range(17, 37)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +82,6 @@ def _git(root: Path, *arguments: str) -> str:
     if done.returncode:
         raise SystemExit(f"release: git {arguments[0]} failed: {done.stderr.strip()}")
     return done.stdout.strip()
-
-
-def download(directory: Path, requirements: str, platform: str) -> None:
-    """Gets the wheels of these requirements for hosts of a platform; pip checks their hashes."""
-    python, _, machine = platform.partition("-")
-    listed = directory / "requirements.txt"
-    listed.write_text(requirements)
-    options = [f"--platform={tag}_{machine}" for tag in _MANYLINUX]
-    options += [f"--abi={abi}" for abi in (python, "abi3", "none")]
-    run("pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
-        "--only-binary=:all:", "--implementation=cp", f"--python-version={python.removeprefix('cp')}", *options,
-        f"--dest={directory}", f"--requirement={listed}")  # fmt: skip
-    listed.unlink()
 
 
 def bill_of_materials(version: str, wheels: Iterable[tuple[str, str]]) -> str:
@@ -136,7 +121,7 @@ class Release:
         """What an earlier run has made of this version; None: nothing."""
         return json.loads(self._manifest.read_text()) if self._manifest.is_file() else None
 
-    def make(self, source: Sources, requirements: str, platforms: Iterable[str]) -> None:
+    def make(self, source: Sources, requirements: str, hosts: Iterable[str]) -> None:
         """Adds the platforms that are not there yet. `SystemExit` if the version was made of other sources."""
         made = self.made()
         if made is not None and made["sources"] != source.digest:
@@ -146,7 +131,7 @@ class Release:
                 f"{self._out}/landline-{self.version}*"
             )
         archives = dict(made["archives"]) if made else {}
-        missing = [platform for platform in platforms if platform not in archives]
+        missing = [platform for platform in hosts if platform not in archives]
         if not missing:
             click.echo(f"release: {self.version} is up to date", err=True)
             return
@@ -216,18 +201,18 @@ def project_version(root: Path) -> str:
 
 @click.command()
 @click.option(
-    "--platform", "platforms", type=click.Choice(PLATFORMS), multiple=True, help="Only for these hosts."
+    "--platform", "hosts", type=click.Choice(PLATFORMS), multiple=True, help="Only for these hosts."
 )
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, help="Directory of the archives.")
 @click.option("--allow-dirty", is_flag=True, help="Also of what is not committed: for tests.")
-def main(platforms: tuple[str, ...], out: Path, allow_dirty: bool) -> None:
+def main(hosts: tuple[str, ...], out: Path, allow_dirty: bool) -> None:
     """Build the archives of this version for hosts."""
     version, source = project_version(ROOT), sources(ROOT, allow_dirty=allow_dirty)
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lock = (ROOT / "requirements.lock").read_text()
     requirements = requirements_of((Requirement(line).name for line in project["dependencies"]), lock)
     with alone(ROOT / "build" / ".wheelhouse.lock"):
-        Release(version, out).make(source, requirements, platforms or PLATFORMS)
+        Release(version, out).make(source, requirements, hosts or PLATFORMS)
     click.secho(
         f"release: {out} has landline {version}. Deploy it by landline_version: {version} in the inventory",
         fg="green",

@@ -2,12 +2,12 @@
 
     python tools/wheelhouse.py     writes build/dist/ and build/wheelhouse-shipper/
 
-build/dist has release.json and the archive that it names. build/wheelhouse-shipper has the client for the
-journal shipper of each host. The closure of the broker's dependencies comes from the environment that `make
-setup` made. Versions and hashes come from requirements.lock, and pip checks them. Nothing is built or fetched
-again if its inputs did not change. The release's name contains a hash of its content, so other code goes to
-another directory on the hosts. Builds run one at a time. A file that a deployment may be reading is replaced
-whole, by a rename.
+build/dist has release.json and the archives that it names: one for each Python that a host may have, on machines
+like this one. build/wheelhouse-shipper has the client for the journal shipper of each host. The closure of the
+broker's dependencies comes from the environment that `make setup` made. Versions and hashes come from
+requirements.lock, and pip checks them. Nothing is built or fetched again if its inputs did not change. The
+release's name contains a hash of its content, so other code goes to another directory on the hosts. Builds run
+one at a time. A file that a deployment may be reading is replaced whole, by a rename.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import io
 import json
+import platform as machines
 import re
 import subprocess
 import sys
@@ -37,7 +38,11 @@ WHEELHOUSE = ROOT / "build" / "wheelhouse"
 SHIPPER_WHEELHOUSE = ROOT / "build" / "wheelhouse-shipper"
 SHIPPER_CLIENT = "kafka-python"
 DIST = ROOT / "build" / "dist"
-KEPT_ARCHIVES = 3
+# The Pythons that hosts may have, as a wheel's name has them; roles/common knows the same.
+PYTHONS = ("cp311", "cp312", "cp313")
+KEPT_RELEASES = 3
+# Debian 12 has glibc 2.36 and Enterprise Linux 9 has 2.34; wheels that need an older one run there too.
+_MANYLINUX = ("manylinux2014", *(f"manylinux_2_{minor}" for minor in range(17, 35)))
 
 
 def closure(names: Iterable[str]) -> set[str]:
@@ -92,8 +97,26 @@ def is_fresh(stamp: Path, key: str) -> bool:
     return stamp.is_file() and stamp.read_text() == key
 
 
-def fetch(directory: Path, requirements: str) -> None:
-    """Fills a directory with the wheels of these requirements, hash-checked by pip."""
+def platforms(machine: str) -> list[str]:
+    """Returns the platforms of hosts with such a machine, as archives are named by them."""
+    return [f"{python}-{machine}" for python in PYTHONS]
+
+
+def download(directory: Path, requirements: str, platform: str) -> None:
+    """Gets the wheels of these requirements for hosts of a platform; pip checks their hashes."""
+    python, _, machine = platform.partition("-")
+    listed = directory / "requirements.txt"
+    listed.write_text(requirements)
+    options = [f"--platform={tag}_{machine}" for tag in _MANYLINUX]
+    options += [f"--abi={abi}" for abi in (python, "abi3", "none")]
+    run("pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
+        "--only-binary=:all:", "--implementation=cp", f"--python-version={python.removeprefix('cp')}", *options,
+        f"--dest={directory}", f"--requirement={listed}")  # fmt: skip
+    listed.unlink()
+
+
+def fetch(directory: Path, requirements: str, platform: str) -> None:
+    """Fills a directory with the wheels of these requirements for a platform, unless it has them."""
     stamp, key = directory / ".key", digest([("requirements", requirements.encode())])
     if is_fresh(stamp, key):
         return
@@ -102,10 +125,7 @@ def fetch(directory: Path, requirements: str) -> None:
     with tempfile.TemporaryDirectory(prefix=f"{directory.name}.", dir=directory.parent) as made:
         fresh = Path(made) / "wheels"
         fresh.mkdir()
-        listed = fresh / "requirements.txt"
-        listed.write_text(requirements)
-        run("pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
-            "--only-binary=:all:", f"--dest={fresh}", f"--requirement={listed}")  # fmt: skip
+        download(fresh, requirements, platform)
         (fresh / ".key").write_text(key)
         if directory.exists():
             directory.rename(Path(made) / "old")
@@ -132,13 +152,19 @@ def packed(version: str, wheel: Path, wheels: Iterable[Path], requirements: str)
     return archive.getvalue()
 
 
-def pack(version: str, wheel: Path, requirements: str) -> dict[str, str]:
-    """Writes the archive of the working tree and returns the content of release.json."""
-    content = packed(version, wheel, [*WHEELHOUSE.glob("*.whl"), wheel], requirements)
-    release = f"{version}-{hashlib.sha256(content).hexdigest()[:10]}"
-    archive = DIST / f"landline-{release}.tar"
-    replace(archive, content)
-    return {"release": release, "version": version, "archive": archive.name}
+def pack(version: str, wheel: Path, requirements: str, hosts: Iterable[str]) -> dict[str, Any]:
+    """Writes the archives of the working tree for these platforms and returns the content of release.json."""
+    contents = {
+        platform: packed(version, wheel, [*(WHEELHOUSE / platform).glob("*.whl"), wheel], requirements)
+        for platform in hosts
+    }
+    release = f"{version}-{digest(contents.items())[:10]}"
+    archives = {}
+    for platform, content in contents.items():
+        archive = DIST / f"landline-{release}-{platform}.tar"
+        replace(archive, content)
+        archives[platform] = {"file": archive.name, "sha256": hashlib.sha256(content).hexdigest()}
+    return {"release": release, "version": version, "archives": archives}
 
 
 def build_wheel(directory: Path) -> Path:
@@ -148,10 +174,11 @@ def build_wheel(directory: Path) -> Path:
     return wheel
 
 
-def build(project: dict[str, Any], requirements: str) -> None:
-    """Builds the wheel and the archive when the code or the dependencies changed."""
+def build(project: dict[str, Any], requirements: str, hosts: list[str]) -> None:
+    """Builds the wheel and the archives when the code or the dependencies changed."""
     inputs = [(str(path.relative_to(ROOT)), path.read_bytes()) for path in source_files()]
-    stamp, key = DIST / ".key", digest([*inputs, ("requirements", requirements.encode())])
+    inputs += [("requirements", requirements.encode()), ("platforms", " ".join(hosts).encode())]
+    stamp, key = DIST / ".key", digest(inputs)
     if is_fresh(stamp, key):
         click.echo(
             f"wheelhouse: {json.loads((DIST / 'release.json').read_text())['release']} is up to date",
@@ -160,10 +187,11 @@ def build(project: dict[str, Any], requirements: str) -> None:
         return
     DIST.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
-        described = pack(str(project["version"]), build_wheel(Path(made)), requirements)
+        described = pack(str(project["version"]), build_wheel(Path(made)), requirements, hosts)
     replace(DIST / "release.json", (json.dumps(described, indent=2) + "\n").encode())
     stamp.write_text(key)
-    for old in sorted(DIST.glob("landline-*.tar"), key=lambda path: path.stat().st_mtime)[:-KEPT_ARCHIVES]:
+    kept = KEPT_RELEASES * len(hosts)
+    for old in sorted(DIST.glob("landline-*.tar"), key=lambda path: path.stat().st_mtime)[:-kept]:
         old.unlink()
     click.secho(f"wheelhouse: built {described['release']}", fg="green", err=True)
 
@@ -197,10 +225,12 @@ def main() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lock = (ROOT / "requirements.lock").read_text()
     requirements = requirements_of((Requirement(line).name for line in project["dependencies"]), lock)
+    hosts = platforms(machines.machine())
     with alone(ROOT / "build" / ".wheelhouse.lock"):
-        fetch(WHEELHOUSE, requirements)
-        fetch(SHIPPER_WHEELHOUSE, requirements_of([SHIPPER_CLIENT], lock))
-        build(project, requirements)
+        for platform in hosts:
+            fetch(WHEELHOUSE / platform, requirements, platform)
+        fetch(SHIPPER_WHEELHOUSE, requirements_of([SHIPPER_CLIENT], lock), hosts[0])
+        build(project, requirements, hosts)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Final
 
 from bench.client.requests import RawClientError
+from rig.certificates import trusting
 
 CIPHER: Final = "TLS_AES_256_GCM_SHA384"
 HOST_NAME: Final = "localhost"
@@ -35,7 +36,7 @@ class ClientTls:
 
 @cache
 def _context(ca: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=ca)
+    context = trusting(ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
 

@@ -22,6 +22,10 @@ class CheckpointError(ValueError):
     """The file exists but is not a valid checkpoint. The message names the file."""
 
 
+class CheckpointVersionError(CheckpointError):
+    """The file has a version that this release does not know: a later release wrote it."""
+
+
 def write_checkpoint(path: Path, lines: Iterable[str], *, sync: bool = True) -> None:
     """Replaces the checkpoint at ``path``. Raises OSError."""
     entries = list(lines)
@@ -51,7 +55,7 @@ def read_checkpoint(path: Path) -> list[list[str]]:
     if not text.endswith("\n"):
         raise CheckpointError(f"{path} ends in the middle of a line")
     if version != VERSION:
-        raise CheckpointError(f"{path} has version {version}, known is {VERSION}")
+        raise CheckpointVersionError(f"{path} has version {version}, known is {VERSION}")
     if len(entries) != count:
         raise CheckpointError(f"{path} announces {count} entries and has {len(entries)}")
     return entries

@@ -108,6 +108,12 @@ installed:
   description: Whether the wanted release is complete.
   type: bool
   returned: always
+installed_from:
+  description:
+    - The archive that the wanted release was installed from, by platform and sha256.
+    - Empty when it is not installed, or by a playbook that kept no note of it.
+  type: dict
+  returned: always
 configured:
   description: Whether the host has a directory for properties files.
   type: bool
@@ -199,6 +205,13 @@ def taken_ports(ports: Iterable[dict[str, Any]], units: Iterable[str]) -> list[s
     return found
 
 
+def installed_from(done: Path) -> dict[str, str]:
+    """Returns what the mark of a complete release notes of its archive: its second line."""
+    lines = done.read_text().splitlines() if done.is_file() else []
+    platform, _, sha256 = "".join(lines[1:2]).partition(" ")
+    return {"platform": platform, "sha256": sha256} if sha256 else {}
+
+
 def look(params: dict[str, Any]) -> dict[str, Any]:
     """Returns the module's result."""
     brokers, config_dir = params["brokers"], Path(params["config_dir"])
@@ -228,6 +241,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "unknown": unknown_brokers(files, (int(broker["id"]) for broker in brokers)),
         "taken": taken_ports(params["ports"], to_start),
         "installed": Path(params["release_done"]).is_file(),
+        "installed_from": installed_from(Path(params["release_done"])),
         "configured": config_dir.is_dir(),
     }
 

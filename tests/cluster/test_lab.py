@@ -124,6 +124,8 @@ def test_up_refuses_to_become_another_lab(lab):
         lab.up(1)
     with pytest.raises(UsageError, match="data disks of 64 MB"):
         lab.up(2, data_disk_mb=128)
+    with pytest.raises(UsageError, match="made of bookworm, not trixie"):
+        lab.up(2, suite="trixie")
 
 
 def test_threads_and_processes_started_inside_are_in_the_labs_network(lab):

@@ -3,6 +3,7 @@
 In a lab of this test's own, whose hosts have nothing but what the sample asks of a host.
 """
 
+import json
 import os
 import platform
 import re
@@ -34,6 +35,21 @@ install --owner={USER} --group={USER} --mode=600 /root/.ssh/authorized_keys /hom
 echo '{USER} ALL=(ALL) NOPASSWD:ALL' >/etc/sudoers.d/{USER}
 """
 NEXT = "99.0.0"
+# The next release has another format of a file, which it writes when inter.broker.protocol.version says so.
+PLANTED = {
+    "broker/log/checkpoints.py": ("if version != VERSION:", "if version not in (0, 1):"),
+    "broker/config/cross_checks.py": (
+        "    if not _OLDEST_PROTOCOL <= version",
+        """    import broker.log.checkpoints as planted
+    planted.VERSION = 1 if get(key) == "3.9-IV1" else 0
+    if not _OLDEST_PROTOCOL <= version""",
+    ),
+}
+OLDER_FORMAT = {
+    "log.flush.offset.checkpoint.interval.ms": 1000,
+    "log.flush.start.offset.checkpoint.interval.ms": 1000,
+}
+NEWER_FORMAT = {**OLDER_FORMAT, "inter.broker.protocol.version": "3.9-IV1"}
 EXAMPLE_ADDRESS = re.compile(r"192\.0\.2\.\d+")
 
 
@@ -44,9 +60,11 @@ def archives(tmp_path_factory):
     make("release", f"RELEASE_ARGS={release_arguments(found)}")
     following = tmp_path_factory.mktemp("next") / "landline"
     subprocess.run(["git", "clone", "--quiet", ROOT, following], check=True)
-    for file in ("pyproject.toml", "broker/__init__.py"):
+    numbers = dict.fromkeys(("pyproject.toml", "broker/__init__.py"), (f'"{VERSION}"', f'"{NEXT}"'))
+    for file, (old, new) in {**numbers, **PLANTED}.items():
         path = following / file
-        path.write_text(path.read_text().replace(f'"{VERSION}"', f'"{NEXT}"'))
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
     subprocess.run(
         [sys.executable, "-m", "tools.release", *release_arguments(found).split()],
         cwd=following,
@@ -128,6 +146,21 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_by_a_user_who_becomes_root
     assert re.findall(r"^kafka-.*changed=(\d+)", again.stdout, re.MULTILINE) == ["0"] * 3
 
 
+def deploy(inventory, *arguments, check=True):
+    """Deploys the brokers."""
+    shorter = " ".join(["--tags broker", *arguments])
+    return make(
+        "deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}", f"ANSIBLE_ARGS={shorter}", check=check
+    )
+
+
+def assert_all_run(lab, version):
+    for said in runs(lab):
+        assert said.startswith(f"releases/{version}\n")
+        assert f" {version}\n" in said, "the command"
+        assert f"/releases/{version}/" in said, "the process"
+
+
 def runs(lab):
     """The release that each host's commands and brokers are of, by what they say themselves."""
     said = "readlink /opt/landline/current; /opt/landline/current/venv/bin/landline --version; "
@@ -137,15 +170,25 @@ def runs(lab):
 
 def test_a_release_that_nobody_has_is_refused_and_nothing_is_touched(lab, inventory: Path):
     before = runs(lab)
-    done = make(
-        "deploy",
-        f"INVENTORY={os.path.relpath(inventory, ROOT)}",
-        "ANSIBLE_ARGS=--tags broker -e landline_version=7.0.0",
-        check=False,
-    )
+    done = deploy(inventory, "-e landline_version=7.0.0", check=False)
     assert done.returncode != 0
     words = re.sub(r"\s+", " ", done.stdout)
     assert "landline_version is 7.0.0. kafka-a does not have it" in words
+    assert runs(lab) == before
+
+
+def test_another_content_of_a_release_is_refused_by_a_host_that_has_it(
+    lab, inventory: Path, archives, tmp_path
+):
+    before = runs(lab)
+    (manifest,) = archives.glob(f"landline-{VERSION}.json")
+    again = tmp_path / "made-again"
+    again.mkdir()
+    sha256 = re.compile(r'"sha256": "[0-9a-f]{64}"')
+    (again / manifest.name).write_text(sha256.sub(f'"sha256": "{"0" * 64}"', manifest.read_text()))
+    done = deploy(inventory, f"-e broker_archive_dir={again}", "--limit kafka-a", check=False)
+    assert done.returncode != 0
+    assert f"kafka-a has {VERSION} from another archive" in re.sub(r"\s+", " ", done.stdout)
     assert runs(lab) == before
 
 
@@ -157,15 +200,19 @@ def test_the_next_release_is_rolled_out_and_taken_back_from_what_is_on_the_hosts
     first = len(numbers_in(bootstrap, "orders", 3))
     with NumberedLoad(bootstrap, "orders", 3, first=first) as load:
         wait_until(lambda: len(load.acked) > 100, 120)
-        for version, more in ((NEXT, ""), (VERSION, " -e broker_archive_dir=/nonexistent")):
-            make(
-                "deploy",
-                f"INVENTORY={os.path.relpath(inventory, ROOT)}",
-                f"ANSIBLE_ARGS=--tags broker -e landline_version={version}{more}",
-            )
-            for said in runs(lab):
-                assert said.startswith(f"releases/{version}\n")
-                assert f" {version}\n" in said, "the command"
-                assert f"/releases/{version}/" in said, "the process"
+        deploy(inventory, f"-e landline_version={NEXT}")
+        assert_all_run(lab, NEXT)
+        on_one = ["--limit kafka-a", f"-e landline_version={NEXT}"]
+        deploy(inventory, *on_one, f"-e '{json.dumps({'broker_properties': NEWER_FORMAT})}'")
+        before = runs(lab)
+        refused = deploy(inventory, f"-e landline_version={VERSION}", check=False)
+        assert refused.returncode != 0
+        assert "-checkpoint has version 1, known is 0" in refused.stdout
+        assert runs(lab) == before
+        deploy(inventory, *on_one, f"-e '{json.dumps({'broker_properties': OLDER_FORMAT})}'")
+        check = f"/opt/landline/releases/{VERSION}/venv/bin/landline check-config /etc/landline/*.properties"
+        wait_until(lambda: lab.run(lab.hosts[0].name, check, check=False).returncode == 0, 60)
+        deploy(inventory, f"-e landline_version={VERSION}", "-e broker_archive_dir=/nonexistent")
+        assert_all_run(lab, VERSION)
     assert load.failed == []
     assert load.acked <= numbers_in(bootstrap, "orders", 3)

@@ -20,6 +20,7 @@ from broker.network.handshakes import PrincipalError, why_failed
 from broker.network.tls_transport import RECORD, TlsTransport, is_goodbye
 from broker.tls.listener_tls import ListenerTls
 from broker.tls.settings import TlsSettings
+from rig.certificates import trusting
 from tests.fuzz.target import Script, Target
 from tests.support.certificates import Authority
 
@@ -57,7 +58,7 @@ class _Site:
             self.clients = []
             for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
                 for certificate in (None, alice):
-                    client = ssl.create_default_context(cadata=authority.pem.decode())
+                    client = trusting(authority.pem)
                     client.minimum_version = client.maximum_version = version
                     if certificate is not None:
                         client.load_cert_chain(certificate)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import urllib.error
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -13,6 +12,7 @@ import pytest
 
 from broker.server.stopping.own_status import OwnStatus
 from rig.brokers import HOST, write_properties
+from rig.certificates import trusting
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient
 from rig.wait import wait_until
@@ -59,7 +59,7 @@ class Site:
         new.replace(self.pem)
 
     def subject(self) -> str:
-        context = ssl.create_default_context(cafile=str(self.ca))
+        context = trusting(Path(self.ca).read_text())
         with (
             socket.create_connection((HOST, self.broker.http_port), 20) as plain,
             context.wrap_socket(plain, server_hostname=HOST) as secured,

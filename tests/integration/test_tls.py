@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kafka import KafkaConsumer, KafkaProducer
 
 from rig.brokers import HOST, unused_port
+from rig.certificates import trusting
 from rig.landline_broker import LandlineStandalone
 from rig.wait import wait_until
 from tests.integration.test_start_refusals import run_to_end
@@ -83,7 +83,7 @@ class Site:
 
     def seen_certificate(self) -> int:
         """The serial number of the certificate that a new connection sees."""
-        context = ssl.create_default_context(cafile=self.file("ca.pem"))
+        context = trusting(Path(self.file("ca.pem")).read_text())
         context.load_cert_chain(self.file("alice.pem"))
         with (
             socket.create_connection((HOST, self.tls_port), 10) as raw,
@@ -141,7 +141,7 @@ def test_kafka_python_produces_and_consumes(site: Site, broker: LandlineStandalo
 
 
 def test_aiokafka_produces_and_consumes(site: Site, broker: LandlineStandalone) -> None:
-    context = ssl.create_default_context(cafile=site.file("ca.pem"))
+    context = trusting(Path(site.file("ca.pem")).read_text())
     context.load_cert_chain(site.file("alice.pem"))
     how = {
         "bootstrap_servers": f"{HOST}:{site.tls_port}",

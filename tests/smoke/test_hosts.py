@@ -39,7 +39,8 @@ def test_the_current_release_is_complete(host_name):
     host = machine(host_name)
     link = host.file(CURRENT)
     assert link.is_symlink
-    assert host.file(f"{CURRENT}/.installed").content_string.strip() == link.linked_to.rsplit("/", 1)[1]
+    release = host.file(f"{CURRENT}/.installed").content_string.splitlines()[0]
+    assert release == link.linked_to.rsplit("/", 1)[1]
 
 
 def test_all_hosts_have_the_same_release(cluster):
@@ -48,9 +49,10 @@ def test_all_hosts_have_the_same_release(cluster):
 
 
 def test_every_module_of_the_broker_is_compiled(host_name):
-    package = f"{CURRENT}/venv/lib/python3.11/site-packages/broker"
-    count = "find -L %s -name '*.%s' | wc -l"
     host = machine(host_name)
+    find = "import os, broker; print(os.path.dirname(broker.__file__))"
+    package = host.check_output(f"{CURRENT}/venv/bin/python -c '{find}'")
+    count = "find -L %s -name '*.%s' | wc -l"
     sources, compiled = (int(host.check_output(count, package, suffix)) for suffix in ("py", "pyc"))
     assert sources == compiled > 0
 

@@ -42,14 +42,25 @@ def skip_without_hosts() -> None:
 
 @contextlib.contextmanager
 def lab_session(
-    name: str, hosts: int = 3, *, binds: Sequence[Bind] = (), data_disk_mb: int = 0
+    name: str,
+    hosts: int = 3,
+    *,
+    binds: Sequence[Bind] = (),
+    data_disk_mb: int = 0,
+    suite: str | None = None,
 ) -> Iterator[Lab]:
     """A lab `t-<name>-<pid>` with this many hosts that answer ssh; destroyed at the end of the block."""
     skip_without_hosts()
     remove_labs_of_dead_runs()
     lab = Lab(f"t-{name}-{os.getpid()}")
     try:
-        lab.up(hosts, binds=binds, data_disk_mb=data_disk_mb, report=lambda line: print(f"lab: {line}"))
+        lab.up(
+            hosts,
+            binds=binds,
+            data_disk_mb=data_disk_mb,
+            suite=suite,
+            report=lambda line: print(f"lab: {line}"),
+        )
         yield lab
     finally:
         if not os.environ.get(KEEP_ENV):

@@ -18,6 +18,7 @@ from broker.network.connection import Connection
 from broker.network.tls_transport import RECORD, TlsTransport
 from broker.tls.listener_tls import ListenerTls
 from broker.tls.settings import TlsSettings
+from rig.certificates import trusting
 from rig.wait import wait_until
 from tests.support.certificates import Authority, Stores
 
@@ -30,7 +31,7 @@ def contexts(directory: Path, version: ssl.TLSVersion) -> tuple[ssl.SSLContext, 
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(authority.issue().write_pem(directory / "server.pem"))
     server.options |= ssl.OP_NO_RENEGOTIATION
-    client = ssl.create_default_context(cadata=authority.pem.decode())
+    client = trusting(authority.pem)
     for context in (server, client):
         context.minimum_version = context.maximum_version = version
     return server, client

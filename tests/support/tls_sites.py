@@ -15,6 +15,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.listener_keys import ListenerConfig
 from broker.tls.listener_tls import ListenerTls, load, now_utc
 from broker.tls.settings import TlsError, TlsSettings
+from rig.certificates import trusting
 from tests.support.certificates import Authority, Issued, Stores
 
 
@@ -80,7 +81,7 @@ def shaken(listener: ListenerTls, client: ssl.SSLContext) -> tuple[ssl.SSLSocket
 
 
 def client_of(ca: Authority, own: Issued | None = None, directory: Path | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=ca.pem.decode())
+    context = trusting(ca.pem)
     if own is not None and directory is not None:
         context.load_cert_chain(own.write_pem(directory / "client.pem"))
     return context

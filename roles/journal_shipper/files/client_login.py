@@ -51,10 +51,10 @@ class Login:
         """The client's keyword arguments."""
         if self.protocol == "PLAINTEXT":
             return {}
-        found: dict[str, Any] = {
-            "security_protocol": self.protocol,
-            "ssl_context": ssl.create_default_context(cadata=self.trusted),
-        }
+        context = ssl.create_default_context(cadata=self.trusted)
+        # From Python 3.13 on it is strict, and refuses certificates that brokers take.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        found: dict[str, Any] = {"security_protocol": self.protocol, "ssl_context": context}
         if self.protocol == "SASL_SSL":
             found |= {
                 "sasl_mechanism": self.mechanism,

@@ -297,3 +297,12 @@ def test_only_an_address_of_the_host_can_be_listened_on():
     words = instances.why_not_own("192.0.2.1")  # for documentation: nobody's
     assert words.startswith("broker_http_host=192.0.2.1 is no address of this host (")
     assert 'or to "" for all interfaces' in words
+
+
+def test_a_release_notes_the_archive_that_it_was_installed_from(tmp_path):
+    done = tmp_path / ".installed"
+    assert instances.installed_from(done) == {}
+    done.write_text("0.3.0\n")
+    assert instances.installed_from(done) == {}, "by a playbook that kept no note of it"
+    done.write_text("0.4.0\ncp313-x86_64 c0ffee\n")
+    assert instances.installed_from(done) == {"platform": "cp313-x86_64", "sha256": "c0ffee"}

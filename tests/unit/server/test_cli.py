@@ -11,7 +11,10 @@ import pytest
 
 from broker import __version__
 from broker.__main__ import EXIT_CONFIG, EXIT_OK, EXIT_USAGE, main
+from broker.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, OffsetCheckpoint
+from broker.log.sealed_file import replace_file
 from broker.server.daemon import TRANSITIONS, Event, State
+from broker.utils.topic_partition import TopicPartition
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -85,6 +88,21 @@ def test_a_good_file_is_called_good_with_its_warnings(tmp_path, capsys):
         f"{file}: warning: Kafka's keys that Landline does not use: log.cleaner.threads",
         f"{file}: good, 3 configs are set",
     ]
+
+
+def test_files_of_a_later_release_are_found_before_a_broker_stops_for_this_one(tmp_path, capsys):
+    file, later = tmp_path / "server.properties", tmp_path / HIGH_WATERMARK_CHECKPOINT
+    file.write_text(f"zookeeper.connect=zk\nlog.dirs={tmp_path},{tmp_path}/missing\n")
+    OffsetCheckpoint(tmp_path, later.name).write({TopicPartition("orders", 0): 7})
+    assert main(["check-config", str(file)]) == EXIT_OK
+    replace_file(later, b"1\n0\n")
+    assert main(["check-config", str(file)]) == EXIT_CONFIG
+    said = capsys.readouterr().err
+    assert f"{later} has version 1, known is 0\n" in said
+    assert "cannot read this: a later release wrote it" in said
+    (tmp_path / "meta.properties").write_text("version=1\nbroker.id=1\n")
+    assert main(["check-config", str(file)]) == EXIT_CONFIG
+    assert "this broker reads version 0" in capsys.readouterr().err
 
 
 def test_a_changed_file_is_said_to_need_a_restart_or_not(tmp_path, capsys):
@@ -243,10 +261,11 @@ def test_stacks_are_written_on_request_and_the_broker_goes_on(tmp_path):
         running.lines_until("ready")
         running.process.send_signal(signal.SIGUSR2)
         assert "Thread 0x" in running.process.stderr.readline()
+        # To this line, for what was read ahead of it would be in no output at the end.
+        assert any("daemon.py" in line for line in iter(running.process.stderr.readline, ""))
         running.process.send_signal(signal.SIGTERM)
-        code, out, err = running.end()
+        code, out, _ = running.end()
     assert (code, out) == (0, "stopping\nstopped\n")
-    assert "daemon.py" in err
 
 
 def test_a_stop_during_startup_cancels_it(tmp_path):

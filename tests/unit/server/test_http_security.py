@@ -25,6 +25,7 @@ from broker.server.lifecycle.startup_steps import StartupSteps
 from broker.server.stopping.own_status import OwnStatus
 from broker.server.tls import Tls, make_tls
 from broker.utils.refusal_log import _refusals
+from rig.certificates import trusting
 from rig.wait import wait_until
 from tests.support.certificates import DAY, Authority
 
@@ -100,7 +101,7 @@ class Site:
         return socket.create_connection(("127.0.0.1", self.endpoint.port), WAIT_S)
 
     def trusting(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cadata=self.ca.pem.decode())
+        context = trusting(self.ca.pem)
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         return context
 
