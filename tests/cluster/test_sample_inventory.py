@@ -151,14 +151,14 @@ def test_a_release_that_nobody_has_is_refused_and_nothing_is_touched(lab, invent
 
 
 LATE = """
-mkdir --parents /root/late
-printf 'import time\\nnow = time.time\\ntime.time = lambda: now() - 90\\n' >/root/late/sitecustomize.py
-printf '#!/bin/sh\\nPYTHONPATH=/root/late exec /usr/bin/python3 "$@"\\n' >/root/late/python
-chmod +x /root/late/python
+mkdir --parents /usr/local/late
+printf 'import time\\nnow = time.time\\ntime.time = lambda: now() - 90\\n' >/usr/local/late/sitecustomize.py
+printf '#!/bin/sh\\nPYTHONPATH=/usr/local/late exec /usr/bin/python3 "$@"\\n' >/usr/local/late/python
+chmod +x /usr/local/late/python
 """
 FAULTS = {
     "kafka-a": {"broker_kafka_port": 22, "zookeeper_id": 2},
-    "kafka-b": {"ansible_python_interpreter": "/root/late/python", "broker_frist_id": 7},
+    "kafka-b": {"ansible_python_interpreter": "/usr/local/late/python", "broker_frist_id": 7},
     "kafka-c": {
         "broker_first_id": 2,
         "broker_advertised_host": "kafka-c.invalid",
@@ -179,7 +179,8 @@ def test_many_faults_are_named_in_one_run_and_nothing_is_changed(lab, inventory:
     hosts["all"]["children"]["spark_worker"] = {"hosts": {"kafka-a": {}}}
     inventory.write_text(yaml.safe_dump(hosts))
     for host in lab.hosts:
-        lab.run(host.name, f"touch /tmp/before; {LATE if host is lab.hosts[1] else ''}")
+        lab.run(host.name, "touch /tmp/before")
+    lab.run(lab.hosts[1].name, LATE)
     before = runs(lab)
     done = make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}", check=False)
     assert done.returncode != 0
@@ -196,7 +197,7 @@ def test_many_faults_are_named_in_one_run_and_nothing_is_changed(lab, inventory:
         "names kafka-a, kafka-b, kafka-c cannot resolve kafka-c.invalid, which is kafka-c",
         "versions kafka-c /usr/bin/python4 is no Python: ",
         "data kafka-c has broker-3.properties, whose brokers the inventory does not have here",
-        "8 faults; nothing was changed on any host:",
+        "9 faults; nothing was changed on any host:",
     ):
         assert line in words
     assert runs(lab) == before
