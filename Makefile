@@ -103,6 +103,10 @@ cluster-down: setup ## Destroy the lab: no process, mount, cgroup, namespace or 
 deploy: setup wheelhouse ## Run deploy.yml on the lab, or on INVENTORY's hosts; rolls running services
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook deploy.yml $(ANSIBLE_ARGS)
 
+.PHONY: preflight
+preflight: setup ## Look at all hosts as a deploy does before it changes anything, and name every fault
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/preflight.yml $(ANSIBLE_ARGS)
+
 .PHONY: restart
 restart: setup ## Restart all brokers one at a time, watching the ISRs
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/restart.yml $(ANSIBLE_ARGS)

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig.wait import wait_until
@@ -190,6 +191,60 @@ def test_another_content_of_a_release_is_refused_by_a_host_that_has_it(
     assert done.returncode != 0
     assert f"kafka-a has {VERSION} from another archive" in re.sub(r"\s+", " ", done.stdout)
     assert runs(lab) == before
+
+
+LATE = """
+mkdir --parents /usr/local/late
+printf 'import time\\nnow = time.time\\ntime.time = lambda: now() - 90\\n' >/usr/local/late/sitecustomize.py
+printf '#!/bin/sh\\nPYTHONPATH=/usr/local/late exec /usr/bin/python3 "$@"\\n' >/usr/local/late/python
+chmod +x /usr/local/late/python
+"""
+FAULTS = {
+    "kafka-a": {"broker_kafka_port": 22, "zookeeper_id": 2},
+    "kafka-b": {"ansible_python_interpreter": "/usr/local/late/python", "broker_frist_id": 7},
+    "kafka-c": {
+        "broker_first_id": 2,
+        "broker_advertised_host": "kafka-c.invalid",
+        "common_python": "/usr/bin/python4",
+        "preflight_mounts": ["/data"],
+        "preflight_broker_memory_mb": 100_000_000,
+    },
+    "kafka-d": {"ansible_host": "10.89.0.99", "broker_first_id": 4},
+}
+# All that a deployment would write.
+WRITTEN = "find /etc /opt/landline /var/lib/landline/broker-*/meta.properties -newer /tmp/before -type f"
+
+
+def test_many_faults_are_named_in_one_run_and_nothing_is_changed(lab, inventory: Path):
+    hosts = yaml.safe_load(inventory.read_text())
+    for name, variables in FAULTS.items():
+        hosts["all"]["children"]["brokers"]["hosts"].setdefault(name, {}).update(variables)
+    hosts["all"]["children"]["spark_worker"] = {"hosts": {"kafka-a": {}}}
+    inventory.write_text(yaml.safe_dump(hosts))
+    for host in lab.hosts:
+        lab.run(host.name, "touch /tmp/before")
+    lab.run(lab.hosts[1].name, LATE)
+    before = runs(lab)
+    done = make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}", check=False)
+    assert done.returncode != 0
+    words = re.sub(r" +", " ", done.stdout)
+    for line in (
+        "groups all no playbook knows the group spark_worker: is it spark_workers?",
+        "variables kafka-b no role has a variable broker_frist_id: is it broker_first_id?",
+        "reach kafka-d not reached, and left out: ",
+        "ids kafka-b, kafka-c broker 2 is on kafka-b and kafka-c: ",
+        "ports kafka-a port 22 for the listener PLAINTEXT of broker 1 is in use by sshd, process ",
+        "mounts kafka-c /data is no mount point: ",
+        "memory kafka-c ",
+        "clock kafka-b its clock is ",
+        "names kafka-a, kafka-b, kafka-c cannot resolve kafka-c.invalid, which is kafka-c",
+        "versions kafka-c /usr/bin/python4 is no Python: ",
+        "data kafka-c has broker-3.properties, whose brokers the inventory does not have here",
+        "9 faults; nothing was changed on any host:",
+    ):
+        assert line in words
+    assert runs(lab) == before
+    assert [lab.run(host.name, WRITTEN).stdout for host in lab.hosts] == [""] * 3
 
 
 def test_the_next_release_is_rolled_out_and_taken_back_from_what_is_on_the_hosts_under_load(

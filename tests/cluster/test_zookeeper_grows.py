@@ -18,7 +18,7 @@ from kazoo.security import ACL, Id
 
 from lab import Lab
 from rig.wait import wait_until
-from tests.support.deploying import ROOT, changed, make
+from tests.support.deploying import ROOT, changed, interrupted, make
 from tests.support.lab_cluster import BROKER_PORT, LAB_ENV
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
@@ -60,8 +60,8 @@ class Ensemble:
     directory: Path
     settings: dict = field(default_factory=lambda: dict(SETTINGS))
 
-    def play(self, *members, book="deploy.yml", more=("--tags=zookeeper,broker",), fails=False):
-        """Runs a playbook with these hosts in the group zookeeper; all five are in the inventory."""
+    def playing(self, *members, book, more):
+        """The command that runs a playbook with these hosts in the group zookeeper; all five are in the inventory."""
         hosts = {name: self.variables[name] for name in HOSTS}
         groups = {
             "zookeeper": {"hosts": {name: {"zookeeper_id": int(name[1:])} for name in members}},
@@ -70,9 +70,12 @@ class Ensemble:
         inventory = self.directory / "hosts.json"
         inventory.write_text(json.dumps({"all": {"hosts": hosts, "children": groups, "vars": self.settings}}))
         program = str(ROOT / ".venv" / "bin" / "ansible-playbook")
-        argv = [program, "-i", str(inventory), book, *more]
+        return self.lab.enter_argv([program, "-i", str(inventory), book, *more])
+
+    def play(self, *members, book="deploy.yml", more=("--tags=zookeeper,broker",), fails=False):
+        """Runs a playbook with these hosts in the group zookeeper; all five are in the inventory."""
         done = subprocess.run(
-            self.lab.enter_argv(argv),
+            self.playing(*members, book=book, more=more),
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -250,6 +253,17 @@ def test_other_ports_of_servers_that_run_are_refused_before_anything_is_touched(
         assert f"({host}) listens at {address}:2888:3888 and is to be at {address}:2889:3888" in words
     after = ensemble.pids(STAY), [ensemble.says(host, "cat /etc/zookeeper/landline.cfg") for host in STAY]
     assert after == before
+
+
+def test_a_run_that_is_interrupted_between_stop_and_start_leaves_no_server_down(ensemble):
+    before = ensemble.pids(STAY)
+    more = ("-e", "zookeeper_heap_mb=200", "-e", "zookeeper_return_s=15")
+    argv = ensemble.playing(*STAY, book="playbooks/zookeeper.yml", more=more)
+    code, _ = interrupted(argv, "TASK .*zookeeper : Configure")
+    assert code != 0
+    assert len(ensemble.running()) == 2
+    wait_until(lambda: ensemble.running() == set(STAY), 90, what="systemd has started the server")
+    assert sum(one != other for one, other in zip(before, ensemble.pids(STAY), strict=True)) == 1
 
 
 def test_two_lost_disks_of_three_are_refused_until_somebody_names_the_copy_that_counts(ensemble):

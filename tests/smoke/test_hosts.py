@@ -25,6 +25,9 @@ def test_the_brokers_user_cannot_log_in(host_name):
     [
         ("/etc/landline", 0o750, "root", "landline"),
         ("/etc/sysctl.d/60-landline.conf", 0o644, "root", "root"),
+        ("/etc/systemd/journald.conf.d/60-landline.conf", 0o644, "root", "root"),
+        ("/etc/needrestart/conf.d/landline.conf", 0o644, "root", "root"),
+        ("/etc/systemd/system/landline-broker@.service.d/50-respawn.conf", 0o644, "root", "root"),
         ("/opt/landline", 0o755, "root", "root"),
         ("/opt/landline/releases", 0o755, "root", "root"),
         ("/var/lib/landline", 0o755, "root", "root"),

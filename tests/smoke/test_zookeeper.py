@@ -63,6 +63,10 @@ def test_the_service_runs_and_starts_at_boot(zookeeper_name):
     [
         ("User", "zookeeper"),
         ("Restart", "always"),
+        ("LimitCORE", "0"),
+        ("OOMScoreAdjust", "-900"),
+        ("TasksMax", "4096"),
+        ("LogRateLimitBurst", "10000"),
         ("NoNewPrivileges", "yes"),
         ("PrivateTmp", "yes"),
         ("ProtectHome", "yes"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.lab_cluster import LAB_ENV
@@ -36,3 +38,29 @@ def changed(output: str) -> dict[str, int]:
     found = {host: int(count) for host, count, _, _ in RECAP.findall(output)}
     assert found, output[-2000:]
     return found
+
+
+def interrupted(argv: Sequence[str], after: str) -> tuple[int, str]:
+    """Runs a playbook, presses ^C at the first line of its output that matches; returns how it ended, what it said."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    said, pressed = [], False
+    # A group of its own, as a terminal gives it: ^C reaches the workers and their connections too.
+    with subprocess.Popen(
+        argv,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+    ) as playing:
+        assert playing.stdout is not None
+        for line in playing.stdout:
+            said.append(line)
+            if not pressed and re.search(after, line):
+                os.killpg(playing.pid, signal.SIGINT)
+                pressed = True
+    output = "".join(said)
+    print(output)
+    assert pressed, output[-4000:]
+    return playing.returncode, output

@@ -96,6 +96,10 @@ INSTEAD: Final = {
     "make deploy INVENTORY=inventory/production/hosts.yml": Instead(
         "is README's, which is run, with another name", "make -n deploy INVENTORY={scratch}/mine/hosts.yml"
     ),
+    "make preflight INVENTORY=inventory/production/hosts.yml": Instead(
+        "asks for a release that was not made",
+        "make preflight INVENTORY={scratch}/mine/hosts.yml ANSIBLE_ARGS='-e landline_version=dev'",
+    ),
     "make backup INVENTORY=inventory/production/hosts.yml FILE=/srv/backup/landline.tree": Instead(
         "is for an inventory of the reader's own", "make backup FILE={scratch}/landline.tree"
     ),

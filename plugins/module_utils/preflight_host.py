@@ -1,0 +1,238 @@
+"""What is wrong on one host before a deployment. Decides from what `preflight_info` saw and what the roles need;
+reads nothing itself.
+
+`host` is a dict: `name`, `groups`, `settings` (the
+variables of the role `preflight`, without the prefix), `needs` (one dict for each role, from its tasks/needs.yml),
+`unsettled` (errors of the variables) and `seen`, the module's result. A check returns (what is wrong, is it only a
+warning) for each thing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Host = Mapping[str, Any]
+Faults = list[tuple[str, bool]]
+
+FAULT, WARNING = False, True
+OLDEST_SYSTEMD = 247
+# The operator's to mend, whatever the others do without this host.
+_LOGIN = re.compile(
+    r"permission denied|host key verification|could not resolve|password|publickey|no such identity|sudo|become"
+    r"|temporary failure in name|name or service not known|too open",
+    re.IGNORECASE,
+)
+
+
+def needs(host: Host, key: str) -> Iterable[tuple[Mapping[str, Any], Any]]:
+    """Yields the roles that need something of this kind, each with what it needs."""
+    return ((each, each[key]) for each in host["needs"] if each.get(key))
+
+
+def is_reached(host: Host) -> bool:
+    """Returns whether the host was looked at."""
+    return "time" in host["seen"]
+
+
+def has_brokers(host: Host) -> bool:
+    """Returns whether brokers were deployed to this host before."""
+    return bool(host["seen"].get("properties_files") or host["seen"].get("data"))
+
+
+def reach(host: Host, some_run: bool) -> Faults:
+    """A host that does not answer is left out where others have brokers that run; a login that fails is a fault."""
+    if is_reached(host):
+        return []
+    words = " ".join(str(host["seen"].get("msg") or "no answer").split()).removeprefix("Task failed: ")
+    if not host["seen"].get("unreachable"):
+        return [(f"could not be looked at: {words}", FAULT)]
+    if _LOGIN.search(words):
+        return [(f"no login: {words}", FAULT)]
+    if some_run:
+        return [(f"not reached, and left out: {words}", WARNING)]
+    return [(f"not reached, in a cluster that is still to be made: {words}", FAULT)]
+
+
+def settings(host: Host) -> Faults:
+    """Variables that contradict each other, or that no role could work out, and files that roles need."""
+    there = host["seen"].get("files")
+    wrong = [each["msg"] for each in host["unsettled"]]
+    wrong += [text for _, texts in needs(host, "wrong") for text in texts]
+    for _, listed in needs(host, "files"):
+        wrong += [each["wrong"] for each in listed if there is not None and each["path"] not in there]
+    return [(" ".join(str(each).split()), FAULT) for each in wrong]
+
+
+def ports(host: Host) -> Faults:
+    """Ports that two things of this host want, or that another process has."""
+    wanted: dict[int, list[Mapping[str, Any]]] = {}
+    for _, listed in needs(host, "ports"):
+        for each in listed:
+            wanted.setdefault(int(each["port"]), []).append(each)
+    found: Faults = []
+    for port, users in sorted(wanted.items()):
+        if port and len(users) > 1:
+            what = " and for ".join(each["for"] for each in users)
+            by = " or ".join(dict.fromkeys(each["set_by"] for each in users))
+            found.append((f"port {port} is wanted for {what}: another one is set by {by}", FAULT))
+    for each in host["seen"].get("taken", []):
+        users = wanted.get(int(each["port"]), [])
+        if users:
+            what = " and ".join(user["for"] for user in users)
+            by = " or ".join(dict.fromkeys(user["set_by"] for user in users))
+            found.append(
+                (
+                    f"port {each['port']} for {what} is in use by {each['process']}: another one is set by {by}",
+                    FAULT,
+                )
+            )
+    return found
+
+
+def mounts(host: Host) -> Faults:
+    """Directories that have to be mount points, and are not; and what is mounted read-only."""
+    looked = host["seen"].get("directories", {})
+    found: Faults = [
+        (
+            f"{each} is no mount point: its disk is missing, and data would go to the one of {looked[each]['mount']}",
+            FAULT,
+        )
+        for each in host["settings"]["mounts"]
+        if each in looked and not looked[each]["is_mount"]
+    ]
+    for _, listed in needs(host, "directories"):
+        for each in listed:
+            told = looked.get(each["path"])
+            if told and not told["is_directory"]:
+                found.append((f"{each['path']} for {each['for']} is no directory ({each['set_by']})", FAULT))
+            elif told and told["read_only"]:
+                found.append(
+                    (f"{each['path']} for {each['for']} is mounted read-only ({told['mount']})", FAULT)
+                )
+    return found
+
+
+def space(host: Host) -> Faults:
+    """File systems with less room than the roles need of them together. Where brokers run already, it is a warning:
+    the deployment may be what gives them room.
+    """
+    looked = host["seen"].get("directories", {})
+    by_device: dict[int, list[Mapping[str, Any]]] = {}
+    for _, listed in needs(host, "directories"):
+        for each in listed:
+            if each["path"] in looked:
+                by_device.setdefault(looked[each["path"]]["device"], []).append(each)
+    found: Faults = []
+    for users in by_device.values():
+        told = looked[users[0]["path"]]
+        wanted = sum(int(each["mb"]) for each in users)
+        severity = WARNING if has_brokers(host) and told["free_mb"] >= 1 else FAULT
+        names = ", ".join(dict.fromkeys(each["path"] for each in users))
+        if told["free_mb"] < wanted:
+            found.append(
+                (f"{told['free_mb']} MB free at {told['mount']}, {wanted} MB wanted for {names}", severity)
+            )
+        if 0 <= told["free_files"] < 1000:
+            found.append(
+                (f"{told['free_files']} files can still be made at {told['mount']} ({names})", severity)
+            )
+    return found
+
+
+def memory(host: Host) -> Faults:
+    """Less memory than brokers and ZooKeeper need; with Spark's workers, which can wait, it is a warning."""
+    has, firm, all_of_it = host["seen"].get("memory_mb", 0), 0, 0
+    for each, wanted in needs(host, "memory_mb"):
+        all_of_it += int(wanted)
+        firm += 0 if each.get("can_wait") else int(wanted)
+    if not has or not all_of_it:
+        return []
+    if has < firm:
+        return [(f"{has} MB of memory, {firm} MB wanted by its brokers and ZooKeeper", FAULT)]
+    if has < all_of_it:
+        return [
+            (f"{has} MB of memory, {all_of_it} MB wanted with Spark's worker (spark_worker_memory)", WARNING)
+        ]
+    return []
+
+
+def clock(host: Host, now: float) -> Faults:
+    """A clock that is off by more than it can seem to be because of the time the question took."""
+    told, most = float(host["seen"]["time"]), float(host["settings"]["clock_s"])
+    late, early = float(host["seen"]["asked_at"]) - told, told - now
+    if late > most:
+        return [(f"its clock is {late:.0f} s behind this machine's", FAULT)]
+    if early > most:
+        return [(f"its clock is at least {early:.0f} s ahead of this machine's", FAULT)]
+    return []
+
+
+def time_sync(host: Host) -> Faults:
+    """No service that keeps the clock right."""
+    if host["seen"].get("synchronised") is False:
+        return [("nothing keeps its clock right: install chrony or enable systemd-timesyncd", WARNING)]
+    return []
+
+
+def versions(host: Host) -> Faults:
+    """Programs that are too old, and distributions on which this was not tried."""
+    seen, wants = host["seen"], host["settings"]
+    told, system = seen["versions"], seen["system"]
+    found: Faults = []
+    if not told["systemd"] or int(told["systemd"]) < OLDEST_SYSTEMD:
+        found.append((f"systemd {told['systemd'] or 'is missing'}: the units need {OLDEST_SYSTEMD}", FAULT))
+    for _, python in needs(host, "python"):
+        if told["python"] not in wants["pythons"]:
+            which = f"Python {told['python']}" if told["python"] else "no Python"
+            found.append(
+                (f"{python} is {which}: common_python has to be one of {', '.join(wants['pythons'])}", FAULT)
+            )
+    for each, oldest in needs(host, "java"):
+        by_package = each.get("java_with") and each["java_with"] not in seen["files"]
+        if not told["java"]:
+            # The package, which is installed if its jar is missing, brings a Java along.
+            if each.get("java_with") and not by_package:
+                found.append((f"java is missing, though {each['java_with']} is there: install a JRE", FAULT))
+        elif int(told["java"]) < int(oldest):
+            found.append((f"java is {told['java']}: {each['role']} needs {oldest}", FAULT))
+    if system["version"] not in wants["systems"].get(system["id"], []):
+        found.append((f"{system['id']} {system['version']}: this was not tried there", WARNING))
+    return found
+
+
+def data(host: Host, cluster_id: str | None) -> Faults:
+    """Data of another broker or cluster, and brokers that the inventory does not have on this host."""
+    wanted = {
+        path: int(each["id"])
+        for _, listed in needs(host, "brokers")
+        for each in listed
+        for path in each["data_dirs"]
+    }
+    found: Faults = []
+    for path, told in host["seen"].get("data", {}).items():
+        if told["broker_id"] and told["broker_id"] != str(wanted.get(path)):
+            found.append(
+                (
+                    f"{path} has data of broker {told['broker_id']}, and broker {wanted.get(path)} is to use it",
+                    FAULT,
+                )
+            )
+        if cluster_id and told["cluster_id"] and told["cluster_id"] != cluster_id:
+            found.append(
+                (f"{path} has data of the cluster {told['cluster_id']}; this one is {cluster_id}", FAULT)
+            )
+        if cluster_id == "" and told["cluster_id"]:
+            found.append(
+                (
+                    f"{path} has data of the cluster {told['cluster_id']}, and ZooKeeper has no cluster: make restore",
+                    FAULT,
+                )
+            )
+    files = {f"broker-{number}.properties" for number in wanted.values()}
+    left = sorted(set(host["seen"].get("properties_files", [])) - files)
+    if wanted and left:
+        whose = "whose brokers the inventory does not have here (broker_first_id, brokers_per_host)"
+        found.append((f"has {', '.join(left)}, {whose}", FAULT))
+    return found

@@ -1,0 +1,388 @@
+"""What a deployment finds wrong before it changes anything: each fault is named, and a sound host has none."""
+
+import copy
+
+import pytest
+
+from tests.support.deploy_code import ROOT, load
+
+preflight = load("plugins/filter/preflight.py")
+
+NOW = 1_000_000.0
+CLUSTER = "qWvLGU7gTUuTS2oGZk0gkA"
+GROUPS = {"all": ["a", "b"], "ungrouped": [], "brokers": ["a", "b"], "zookeeper": ["a"]}
+KNOWN = ["broker_first_id", "broker_zookeeper_connect", "zookeeper_id", "landline_version"]
+SETTINGS = {"allow": [], "mounts": [], "clock_s": 5, "pythons": ["3.11"], "systems": {"debian": ["12"]}}
+
+
+def place(**more):
+    found = {
+        "is_directory": True,
+        "mount": "/",
+        "is_mount": False,
+        "device": 1,
+        "free_mb": 9000,
+        "free_files": -1,
+    }
+    return {**found, "read_only": False, **more}
+
+
+def host(name, number):
+    """A sound host with a broker and a ZooKeeper server."""
+    data = f"/var/lib/landline/broker-{number}"
+    broker = {
+        "role": "broker",
+        "id_of": "broker",
+        "id_by": "broker_first_id",
+        "ids": [number],
+        "brokers": [{"id": number, "data_dirs": [data]}],
+        "directories": [{"path": data, "for": "the data", "mb": 1024, "set_by": "broker_data_dir"}],
+        "ports": [{"port": 9092, "for": "the listener", "set_by": "broker_kafka_port"}],
+        "address": f"{name}.example",
+        "address_by": "broker_advertised_host",
+        "port": 9092,
+        "memory_mb": 256,
+        "python": "/usr/bin/python3",
+    }
+    zookeeper = {
+        "role": "zookeeper",
+        "id_of": "ZooKeeper server",
+        "id_by": "zookeeper_id",
+        "ids": [number],
+        "ports": [{"port": 2181, "for": "ZooKeeper's clients", "set_by": "zookeeper_client_port"}],
+        "memory_mb": 384,
+        "java": 8,
+        "java_with": "/usr/share/java/zookeeper.jar",
+    }
+    seen = {
+        "time": NOW - 1,
+        "asked_at": NOW - 2,
+        "synchronised": True,
+        "system": {"id": "debian", "version": "12", "machine": "x86_64"},
+        "versions": {"systemd": "252", "python": "3.11", "java": "17"},
+        "memory_mb": 2000,
+        "directories": {data: place()},
+        "taken": [],
+        "addresses": [f"192.0.2.{number}", "127.0.0.1"],
+        "names": {"a.example": ["192.0.2.1"], "b.example": ["192.0.2.2"]},
+        "data": {data: {"broker_id": str(number), "cluster_id": CLUSTER}},
+        "properties_files": [f"broker-{number}.properties"],
+        "files": ["/usr/share/java/zookeeper.jar"],
+        "cluster_id": CLUSTER,
+    }
+    told = {"name": name, "groups": ["brokers"], "variables": ["broker_first_id", "my_own"], "unsettled": []}
+    return {**told, "settings": copy.deepcopy(SETTINGS), "needs": [broker, zookeeper], "seen": seen}
+
+
+@pytest.fixture
+def hosts():
+    return [host("a", 1), host("b", 2)]
+
+
+def found(hosts, groups=GROUPS):
+    return [
+        (each["check"], each["hosts"], each["what"], each["is_warning"])
+        for each in preflight.preflight_findings(hosts, groups, KNOWN, NOW)
+    ]
+
+
+def test_sound_hosts_have_no_faults(hosts):
+    assert found(hosts) == []
+    assert preflight.preflight_table([], False) == []
+
+
+def test_a_host_that_is_new_has_none_either(hosts):
+    hosts[1]["seen"] |= {"data": {}, "properties_files": [], "cluster_id": None, "files": []}
+    hosts[1]["seen"]["versions"]["java"] = ""  # comes with ZooKeeper's package
+    assert found(hosts) == []
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        (
+            {"all": ["a"], "brokers": ["a"], "zookeper": ["a"]},
+            "no playbook knows the group zookeper: is it zookeeper?",
+        ),
+        ({"all": ["a"], "zookeeper": ["a"]}, "the group brokers is missing: nothing would be deployed to it"),
+        (
+            {"all": ["a"], "zookeeper": ["a"], "brokers": []},
+            "the group brokers is empty: nothing would be deployed to it",
+        ),
+    ],
+)
+def test_a_group_that_is_missing_or_misspelt_is_a_fault(hosts, groups, words):
+    assert ("groups", [], words, False) in found(hosts, groups)
+
+
+def test_groups_of_the_operators_own_are_none(hosts):
+    assert found(hosts, {**GROUPS, "backup": ["a"], "frankfurt": ["b"], "kafka": ["a", "b"]}) == []
+
+
+def test_a_cluster_with_another_ensemble_needs_no_group_of_zookeeper(hosts):
+    groups = {key: names for key, names in GROUPS.items() if key != "zookeeper"}
+    assert [each[0] for each in found(hosts, groups)] == ["groups"]
+    for each in hosts:
+        each["variables"].append("broker_zookeeper_connect")
+    assert found(hosts, groups) == []
+
+
+def test_a_variable_that_is_almost_a_roles_is_a_warning(hosts):
+    hosts[1]["variables"] += ["broker_frist_id", "broker_of_mine"]
+    assert found(hosts) == [
+        ("variables", ["b"], "no role has a variable broker_frist_id: is it broker_first_id?", True)
+    ]
+
+
+def unreachable(words):
+    return {"unreachable": True, "msg": f"Task failed: {words}"}
+
+
+def test_a_host_that_is_off_is_left_out_of_a_cluster_that_runs_and_a_fault_of_a_new_one(hosts):
+    hosts[1]["seen"] = unreachable("ssh: connect to host 192.0.2.2 port 22: No route to host")
+    ((check, names, what, is_warning),) = found(hosts)
+    assert (check, names, is_warning) == ("reach", ["b"], True)
+    assert what == "not reached, and left out: ssh: connect to host 192.0.2.2 port 22: No route to host"
+    hosts[0]["seen"] |= {"data": {}, "properties_files": []}
+    ((_, _, what, is_warning),) = found(hosts)
+    assert "in a cluster that is still to be made" in what
+    assert not is_warning
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Permission denied (publickey).",
+        "Host key verification failed.",
+        "ssh: Could not resolve hostname kafka-b: Name or service not known",
+    ],
+)
+def test_a_login_that_fails_is_a_fault_whatever_runs(hosts, words):
+    hosts[1]["seen"] = unreachable(words)
+    assert found(hosts) == [("reach", ["b"], f"no login: {words}", False)]
+
+
+def test_a_host_that_cannot_be_looked_at_is_a_fault(hosts):
+    hosts[1]["seen"] = {"failed": False, "msg": "Missing sudo password"}
+    assert found(hosts) == [("reach", ["b"], "could not be looked at: Missing sudo password", False)]
+
+
+def test_what_the_roles_find_wrong_with_variables_is_said_once_for_all_hosts(hosts):
+    for each in hosts:
+        each["unsettled"] = [{"role": "broker", "msg": "replication factor 3,\n  of which 4 in sync"}]
+    hosts[0]["needs"][0]["wrong"] = ["make wheelhouse"]
+    hosts[0]["needs"][0]["files"] = [{"path": "/opt/x", "wrong": "there is no release"}]
+    assert found(hosts) == [
+        ("settings", ["a", "b"], "replication factor 3, of which 4 in sync", False),
+        ("settings", ["a"], "make wheelhouse", False),
+        ("settings", ["a"], "there is no release", False),
+    ]
+
+
+def test_ids_that_two_have_are_a_fault(hosts):
+    hosts[1]["needs"][0]["ids"] = [1, 2]
+    hosts[1]["needs"][1]["ids"] = [1]
+    words = "is on a and b: set {} on every host, with room for more"
+    assert [each[:3] for each in found(hosts)] == [
+        ("ids", ["a", "b"], f"ZooKeeper server 1 {words.format('zookeeper_id')}"),
+        ("ids", ["a", "b"], f"broker 1 {words.format('broker_first_id')}"),
+    ]
+
+
+def test_a_port_that_another_process_has_or_two_want_is_a_fault(hosts):
+    hosts[0]["seen"]["taken"] = [{"port": 9092, "process": "nginx, process 7"}]
+    hosts[1]["needs"][0]["ports"].append({"port": 2181, "for": "HTTP", "set_by": "broker_http_port"})
+    by = "another one is set by"
+    assert [each[:3] for each in found(hosts)] == [
+        ("ports", ["a"], f"port 9092 for the listener is in use by nginx, process 7: {by} broker_kafka_port"),
+        (
+            "ports",
+            ["b"],
+            f"port 2181 is wanted for HTTP and for ZooKeeper's clients: {by} broker_http_port or zookeeper_client_port",
+        ),
+    ]
+
+
+def test_a_disk_that_is_not_mounted_is_a_fault(hosts):
+    hosts[0]["settings"]["mounts"] = ["/data"]
+    hosts[0]["seen"]["directories"]["/data"] = place()
+    ((check, names, what, is_warning),) = found(hosts)
+    assert (check, names, is_warning) == ("mounts", ["a"], False)
+    assert what == "/data is no mount point: its disk is missing, and data would go to the one of /"
+    hosts[0]["seen"]["directories"]["/data"] = place(is_mount=True, mount="/data", device=7)
+    assert found(hosts) == []
+
+
+def test_a_directory_that_cannot_be_written_to_is_a_fault(hosts):
+    data = "/var/lib/landline/broker-1"
+    for more, words in (
+        ({"read_only": True}, "is mounted read-only (/)"),
+        ({"is_directory": False}, "is no directory"),
+    ):
+        hosts[0]["seen"]["directories"][data] = place(**more)
+        assert words in found(hosts)[0][2]
+
+
+def test_a_full_disk_is_a_fault_and_where_brokers_run_only_a_warning(hosts):
+    for each, number in zip(hosts, (1, 2), strict=True):
+        each["seen"]["directories"][f"/var/lib/landline/broker-{number}"] = place(free_mb=100, free_files=3)
+    hosts[1]["seen"] |= {"data": {}, "properties_files": []}
+    assert [(each[0], each[1][0], each[3]) for each in found(hosts)] == [
+        ("space", "a", True),
+        ("space", "a", True),
+        ("space", "b", False),
+        ("space", "b", False),
+    ]
+    assert found(hosts)[0][2] == "100 MB free at /, 1024 MB wanted for /var/lib/landline/broker-1"
+
+
+def test_too_little_memory_is_a_fault_and_for_spark_only_a_warning(hosts):
+    hosts[0]["seen"]["memory_mb"] = 512
+    hosts[1]["needs"].append({"role": "spark", "memory_mb": 4000, "can_wait": True})
+    assert [each[1:] for each in found(hosts)] == [
+        (["a"], "512 MB of memory, 640 MB wanted by its brokers and ZooKeeper", False),
+        (["b"], "2000 MB of memory, 4640 MB wanted with Spark's worker (spark_worker_memory)", True),
+    ]
+
+
+def test_a_clock_that_is_off_is_a_fault_and_time_the_question_took_is_not(hosts):
+    hosts[0]["seen"]["time"] = NOW - 60
+    hosts[1]["seen"]["time"] = NOW + 60
+    assert [each[2] for each in found(hosts)] == [
+        "its clock is 58 s behind this machine's",
+        "its clock is at least 60 s ahead of this machine's",
+    ]
+    hosts[0]["seen"] |= {"asked_at": NOW - 120, "time": NOW - 60}
+    hosts[1]["seen"]["time"] = NOW + 4
+    assert found(hosts) == []
+
+
+def test_a_clock_that_nothing_keeps_right_is_a_warning(hosts):
+    hosts[0]["seen"]["synchronised"] = False
+    hosts[1]["seen"]["synchronised"] = None  # a container
+    assert [each[:2] + each[3:] for each in found(hosts)] == [("time_sync", ["a"], True)]
+
+
+def test_a_name_that_does_not_lead_to_its_host_is_a_fault(hosts):
+    hosts[0]["seen"]["names"] |= {"b.example": []}
+    assert found(hosts) == [
+        ("names", ["a"], "cannot resolve b.example, which is b (broker_advertised_host)", False)
+    ]
+    hosts[0]["seen"]["names"] |= {"b.example": ["127.0.1.1"]}
+    ((_, names, what, is_warning),) = found(hosts)
+    assert (names, what, is_warning) == (
+        ["a"],
+        "resolves b.example, which is b, to itself (127.0.1.1)",
+        False,
+    )
+
+
+def test_a_hosts_own_name_may_lead_to_its_loopback_as_debian_has_it(hosts):
+    hosts[1]["seen"]["names"] |= {"b.example": ["127.0.1.1"]}
+    assert found(hosts) == []
+
+
+def test_a_name_that_leads_elsewhere_is_a_warning(hosts):
+    """As behind NAT."""
+    hosts[0]["seen"]["names"] |= {"b.example": ["198.51.100.7"]}
+    words = "resolve the name of b to 198.51.100.7, which is none of its addresses"
+    assert found(hosts) == [("names", ["a"], words, True)]
+
+
+def test_one_address_for_two_hosts_is_a_fault(hosts):
+    for each in hosts:
+        each["needs"][0]["address"] = "192.0.2.1"
+    words = "have one address, 192.0.2.1, port 9092 (broker_advertised_host)"
+    assert found(hosts) == [("names", ["a", "b"], words, False)]
+
+
+@pytest.mark.parametrize(
+    ("program", "version", "words"),
+    [
+        ("systemd", "245", "systemd 245: the units need 247"),
+        ("python", "3.9", "/usr/bin/python3 is Python 3.9: common_python has to be one of 3.11"),
+        ("python", "", "/usr/bin/python3 is no Python: common_python has to be one of 3.11"),
+        ("java", "7", "java is 7: zookeeper needs 8"),
+        ("java", "", "java is missing, though /usr/share/java/zookeeper.jar is there: install a JRE"),
+    ],
+)
+def test_a_program_that_is_too_old_or_missing_is_a_fault(hosts, program, version, words):
+    hosts[1]["seen"]["versions"][program] = version
+    assert found(hosts) == [("versions", ["b"], words, False)]
+
+
+def test_a_distribution_that_was_not_tried_is_a_warning(hosts):
+    hosts[1]["seen"]["system"] = {"id": "debian", "version": "11", "machine": "x86_64"}
+    assert found(hosts) == [("versions", ["b"], "debian 11: this was not tried there", True)]
+
+
+def test_data_of_another_broker_or_cluster_is_a_fault(hosts):
+    mine, its = "/var/lib/landline/broker-1", "/var/lib/landline/broker-2"
+    hosts[0]["seen"]["data"][mine] = {"broker_id": "7", "cluster_id": CLUSTER}
+    hosts[1]["seen"]["data"][its] = {"broker_id": "2", "cluster_id": "another"}
+    assert found(hosts) == [
+        ("data", ["a"], f"{mine} has data of broker 7, and broker 1 is to use it", False),
+        ("data", ["b"], f"{its} has data of the cluster another; this one is {CLUSTER}", False),
+    ]
+
+
+def test_without_an_answer_of_zookeeper_the_cluster_is_the_one_of_most_data(hosts):
+    hosts.append(host("c", 3))
+    for each in hosts:
+        each["seen"] |= {"cluster_id": None, "names": {}}
+    hosts[2]["seen"]["data"]["/var/lib/landline/broker-3"]["cluster_id"] = "another"
+    assert [each[:2] for each in found(hosts)] == [("data", ["c"])]
+
+
+def test_data_without_a_tree_in_zookeeper_asks_for_a_restore(hosts):
+    for each in hosts:
+        each["seen"]["cluster_id"] = ""
+    assert all(what.endswith("and ZooKeeper has no cluster: make restore") for _, _, what, _ in found(hosts))
+    assert len(found(hosts)) == 2
+
+
+def test_a_broker_that_the_inventory_does_not_have_is_a_fault(hosts):
+    hosts[0]["seen"]["properties_files"] += ["broker-11.properties"]
+    ((check, names, what, _),) = found(hosts)
+    assert (check, names) == ("data", ["a"])
+    assert what.startswith("has broker-11.properties, whose brokers the inventory does not have here")
+
+
+def test_a_check_that_a_host_allows_is_a_warning_there_and_elsewhere_a_fault(hosts):
+    for each in hosts:
+        each["seen"]["versions"]["systemd"] = "245"
+    hosts[0]["settings"]["allow"] = ["versions"]
+    assert [(names, is_warning) for _, names, _, is_warning in found(hosts)] == [
+        (["a"], True),
+        (["b"], False),
+    ]
+
+
+def test_the_table_has_a_line_for_each_fault_in_the_order_of_the_checks(hosts):
+    for each in hosts:
+        each["seen"]["versions"]["systemd"] = "245"
+    hosts[1]["seen"]["memory_mb"] = 1
+    findings = preflight.preflight_findings(hosts, {"all": []}, KNOWN, NOW)
+    assert preflight.preflight_table(findings, False) == [
+        "check     hosts  what is wrong",
+        "groups    all    the group brokers is missing: nothing would be deployed to it",
+        "groups    all    the group zookeeper is missing: nothing would be deployed to it",
+        "memory    b      1 MB of memory, 640 MB wanted by its brokers and ZooKeeper",
+        "versions  a, b   systemd 245: the units need 247",
+    ]
+
+
+def test_the_roles_variables_are_known_and_those_that_stand_for_them():
+    known = preflight.preflight_known(str(ROOT / "roles"))
+    assert {
+        "broker_first_id",
+        "landline_version",
+        "brokers_per_host",
+        "zookeeper_id",
+        "preflight_allow",
+    } <= set(known)
+
+
+@pytest.mark.parametrize(("written", "megabytes"), [("512m", 512), ("2g", 2048), ("1G", 1024), ("300", 300)])
+def test_sparks_memory_is_read_as_spark_writes_it(written, megabytes):
+    assert preflight.preflight_megabytes(written) == megabytes

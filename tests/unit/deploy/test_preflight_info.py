@@ -1,0 +1,76 @@
+"""What a host is seen to have, by its files and what its programs say."""
+
+import socket
+
+import pytest
+
+from tests.support.deploy_code import load
+
+info = load("plugins/modules/preflight_info.py")
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ('openjdk version "17.0.19" 2026-04-21\nOpenJDK Runtime', "17"),
+        ('java version "1.8.0_412"', "8"),
+        ("bash: java: command not found", ""),
+    ],
+)
+def test_javas_version_is_read_from_what_it_says(said, version):
+    assert info.java_version(said) == version
+
+
+def test_a_directory_that_is_missing_is_looked_for_where_it_would_be_made(tmp_path):
+    there, missing = info.directory(str(tmp_path)), info.directory(str(tmp_path / "a" / "b"))
+    assert there["exists"]
+    assert not missing["exists"]
+    assert missing["device"] == there["device"]
+    assert missing["free_mb"] > 0
+    assert not there["is_mount"]
+    assert info.directory("/proc")["is_mount"]
+
+
+def test_what_is_in_the_way_of_a_directory_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert not info.directory(str(tmp_path / "file" / "below"))["is_directory"]
+
+
+def test_whose_data_it_is_stands_in_meta_properties(tmp_path):
+    (tmp_path / "meta.properties").write_text("#\nbroker.id=3\nversion=0\ncluster.id=abc\n")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert info.data_in([str(tmp_path), str(empty), "/nonexistent"]) == {
+        str(tmp_path): {"broker_id": "3", "cluster_id": "abc"}
+    }
+
+
+def test_names_resolve_to_addresses_and_unknown_ones_to_none():
+    assert info.resolve("127.0.0.1") == ["127.0.0.1"]
+    assert info.resolve("[::1]") == ["::1"]
+    assert info.resolve("no-such-host.invalid") == []
+    assert info.resolve("a" * 70) == []
+
+
+def test_a_port_of_another_process_is_taken_and_a_free_one_is_not():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        wanted = {"host": "127.0.0.1", "port": port, "unit": "landline-broker@"}
+        assert [each["port"] for each in info.taken([wanted])] == [port]
+    assert info.taken([wanted]) == []
+
+
+def test_a_program_that_is_missing_has_no_version():
+    assert info.said_by("/nonexistent/program") == ""
+    assert info.versions("/nonexistent/python")["python"] == ""
+
+
+def test_memory_is_read_in_megabytes():
+    assert info.memory_mb("MemFree: 3 kB\nMemTotal:       2097152 kB\n") == 2048
+    assert info.memory_mb("") == 0
+
+
+def test_a_zookeeper_that_says_nothing_leaves_the_cluster_unknown():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert info.cluster_id(f"127.0.0.1:{port}/kafka", 1.0) is None
