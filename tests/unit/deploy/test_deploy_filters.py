@@ -27,10 +27,11 @@ SETTINGS = {
     "has_http_tokens": False,
     "http_address": "192.0.2.1",
     "config_dir": "/etc/landline",
-    "data_dir": "/var/lib/landline",
+    "data_dirs": ["/var/lib/landline"],
     "release": "0.1.0-abc",
     "unit": "[Unit]",
     "properties": {"broker.rack": "h1"},
+    "properties_by_id": {},
 }
 
 
@@ -49,7 +50,7 @@ def test_each_further_broker_of_a_host_has_the_next_id_and_ports():
         (5, 9102, 8102),
         (6, 9112, 8112),
     ]
-    assert brokers[1]["data_dir"] == "/var/lib/landline/broker-5"
+    assert brokers[1]["data_dirs"] == ["/var/lib/landline/broker-5"]
     assert brokers[1]["unit"] == "landline-broker@5.service"
     assert brokers[1]["properties"]["advertised.listeners"] == "PLAINTEXT://192.0.2.1:9102"
 
