@@ -24,7 +24,7 @@ from rich.text import Text
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.http_access import TOKEN_ENV, get
+from tools.http_access import TOKEN_ENV
 from tools.inventory import Broker, Inventory
 
 TIMEOUT_S = 5.0
@@ -37,7 +37,7 @@ Status = dict[str, Any]
 def ask(broker: Broker) -> Status:
     """Returns the broker's /status. If there is no answer, returns a status that holds only the reason."""
     try:
-        code, body = get(f"{broker.url}/status", TIMEOUT_S)
+        code, body = broker.get("/status", TIMEOUT_S)
         if code == UNAUTHORIZED:
             return {"state": "no answer", "error": f"it needs a token: set {TOKEN_ENV}"}
         status: Status = json.loads(body)
