@@ -17,13 +17,61 @@ import yaml  # type: ignore[import-untyped]
 ROOT = Path(__file__).resolve().parent.parent
 # They act on the control node, or look at what anybody may look at.
 WITHOUT_ROOT = {
-    *("add_host", "assert", "debug", "fail", "group_by", "include_role", "include_tasks", "import_role", "import_tasks"),
-    *("meta", "pause", "ping", "set_fact", "wait_for", "broker_reach_info", "zookeeper_health", "zookeeper_quorum_info"),
+    *(
+        "add_host",
+        "assert",
+        "debug",
+        "fail",
+        "group_by",
+        "include_role",
+        "include_tasks",
+        "import_role",
+        "import_tasks",
+    ),
+    *(
+        "meta",
+        "pause",
+        "ping",
+        "set_fact",
+        "wait_for",
+        "broker_reach_info",
+        "zookeeper_health",
+        "zookeeper_quorum_info",
+    ),
 }
 KEYWORDS = {
-    *("always", "any_errors_fatal", "args", "async", "become", "become_user", "block", "changed_when", "check_mode"),
-    *("collections", "delay", "delegate_facts", "delegate_to", "diff", "environment", "failed_when", "ignore_errors"),
-    *("ignore_unreachable", "listen", "loop", "loop_control", "module_defaults", "name", "no_log", "notify", "poll"),
+    *(
+        "always",
+        "any_errors_fatal",
+        "args",
+        "async",
+        "become",
+        "become_user",
+        "block",
+        "changed_when",
+        "check_mode",
+    ),
+    *(
+        "collections",
+        "delay",
+        "delegate_facts",
+        "delegate_to",
+        "diff",
+        "environment",
+        "failed_when",
+        "ignore_errors",
+    ),
+    *(
+        "ignore_unreachable",
+        "listen",
+        "loop",
+        "loop_control",
+        "module_defaults",
+        "name",
+        "no_log",
+        "notify",
+        "poll",
+    ),
     *("register", "rescue", "retries", "run_once", "tags", "throttle", "timeout", "until", "vars", "when"),
 }
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -52,10 +100,11 @@ def lacks_become(task: dict[str, yaml.Node]) -> bool:
 def lacking(text: str) -> list[tuple[str, int, int]]:
     """The name of each such task, the line after its name, and the column of its keywords."""
     node = yaml.compose(text, Loader=yaml.SafeLoader)
-    found = [task for task in tasks_in(node) if lacks_become(task)] if node else []
+    found = [task["name"] for task in tasks_in(node) if lacks_become(task)] if node else []
+    # The mark after a folded name is at the start of the next line.
     return [
-        (task["name"].value, task["name"].end_mark.line + 1, task["name"].start_mark.column - len("name: "))
-        for task in found
+        (name.value, name.end_mark.line + bool(name.end_mark.column), name.start_mark.column - len("name: "))
+        for name in found
     ]
 
 

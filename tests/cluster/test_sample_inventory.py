@@ -154,6 +154,17 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_use
     assert re.findall(r"^kafka-.*changed=(\d+)", again.stdout, re.MULTILINE) == ["0"] * 3
 
 
+def test_the_roles_work_in_a_play_of_ones_own_that_does_not_become_root(inventory: Path, tmp_path):
+    play = tmp_path / "own.yml"
+    play.write_text("- {hosts: brokers, gather_facts: false, roles: [common, broker]}\n")
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        [program, "-i", inventory, "--check", play], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert re.findall(r"^kafka-.*changed=(\d+)", done.stdout, re.MULTILINE) == ["0"] * 3
+
+
 def test_a_cluster_with_addresses_of_ipv6_serves_clients(lab, inventory: Path, bootstrap):
     view = wait_until(
         lambda: (
@@ -178,7 +189,7 @@ def test_a_cluster_with_addresses_of_ipv6_serves_clients(lab, inventory: Path, b
 
 def test_a_broker_does_not_start_without_its_disk_and_does_when_it_is_back(lab, inventory: Path, bootstrap):
     name, unit = lab.hosts[2].name, "landline-broker@3.service"
-    lab.run(name, f"systemctl stop {unit} && umount /data/2 && mv /srv/disk2 /srv/away")
+    lab.run(name, f"systemctl stop {unit} && umount /data/2 && mv /srv/disk2 /srv/away && touch /srv/disk2")
     lab.faults.reboot(name)
     wait_until(lambda: "Dependency failed" in lab.run(name, f"journalctl --boot --unit={unit}").stdout, 60)
     assert lab.run(name, f"systemctl is-active {unit}", check=False).stdout == "inactive\n"
@@ -192,7 +203,7 @@ def test_a_broker_does_not_start_without_its_disk_and_does_when_it_is_back(lab, 
     assert lab.run(name, "ls /data/2").stdout == ""
     lab.run(
         name,
-        "mv /etc/fstab.was /etc/fstab && systemctl daemon-reload && mv /srv/away /srv/disk2 && mount /data/2",
+        "mv /etc/fstab.was /etc/fstab && systemctl daemon-reload && rm /srv/disk2 && mv /srv/away /srv/disk2 && mount /data/2",
     )
     wait_until(lambda: lab.run(name, f"systemctl is-active {unit}", check=False).stdout == "active\n", 120)
     admin = AdminClient({"bootstrap.servers": bootstrap})

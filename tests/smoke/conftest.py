@@ -75,7 +75,7 @@ def machine(name):
     SHARED.mkdir(mode=0o700, parents=True, exist_ok=True)
     shared = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60s", "-o", f"ControlPath={SHARED}/smoke-%C"]
     return testinfra.get_host(
-        f"ssh://[{address}]",
+        f"ssh://[{address}]" if ":" in address else f"ssh://{address}",
         ssh_extra_args=shlex.join([*arguments, *shared]),
         sudo=resolve(arguments, address).user != "root",
     )

@@ -131,7 +131,7 @@ def test_exactly_the_inventorys_brokers_are_registered(zookeeper, cluster):
 
 def test_a_brokers_registration_says_where_it_is(zookeeper, broker):
     registered = json.loads(zookeeper.get(f"/brokers/ids/{broker.broker_id}")[0])
-    between = [f"BROKER://{broker.address}:{broker.internal_port}"] if broker.internal_port else []
+    between = [f"BROKER://{host_port(broker.address, broker.internal_port)}"] if broker.internal_port else []
     assert registered["endpoints"] == [f"PLAINTEXT://{broker.bootstrap}", *between]
     assert (registered["host"], registered["port"]) == (broker.address, broker.port)
     assert registered["version"] == 5
