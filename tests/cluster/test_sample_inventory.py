@@ -203,7 +203,8 @@ def test_a_broker_does_not_start_without_its_disk_and_does_when_it_is_back(lab, 
     assert lab.run(name, "ls /data/2").stdout == ""
     lab.run(
         name,
-        "mv /etc/fstab.was /etc/fstab && systemctl daemon-reload && rm /srv/disk2 && mv /srv/away /srv/disk2 && mount /data/2",
+        "mv /etc/fstab.was /etc/fstab && systemctl daemon-reload && "
+        "rm /srv/disk2 && mv /srv/away /srv/disk2 && mount /data/2",
     )
     wait_until(lambda: lab.run(name, f"systemctl is-active {unit}", check=False).stdout == "active\n", 120)
     admin = AdminClient({"bootstrap.servers": bootstrap})
