@@ -175,6 +175,7 @@ lint-roles:
 	@ansible-lint --offline -q
 	@yamllint --strict .
 	@$(PY) tools/role_docs.py --check
+	@$(PY) tools/task_become.py --check
 	@$(PY) tools/message_types.py --check
 
 .PHONY: fmt
@@ -182,6 +183,7 @@ fmt: setup ## Format the code and regenerate the roles' documentation
 	@ruff check --fix-only --quiet .
 	@ruff format --quiet .
 	@$(PY) tools/role_docs.py
+	@$(PY) tools/task_become.py
 
 .PHONY: test
 test: setup ## Run everything: lint, unit and property, integration, then real hosts (about 50 minutes on 2 cores)

@@ -31,6 +31,7 @@ from sparkctl.inventory import SparkCluster, cluster_from, read_inventory, read_
 from sparkctl.launcher import Launcher
 from sparkctl.master import fetch_view
 from sparkctl.table import is_well, status_table
+from sparkctl.tunnel import Tunnel, tunnel_to
 from tools.client_file import CLIENT_ENV, ClientFile, fetch
 from tools.inventory import BOOTSTRAP_ENV, Inventory
 
@@ -80,13 +81,19 @@ def _login(listing: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         yield {CLIENT_ENV: file.name, BOOTSTRAP_ENV: settings.bootstrap}
 
 
+def tunnel_to_master(cluster: SparkCluster) -> Tunnel | None:
+    """The way to the master's page; None if it is reached directly."""
+    master = cluster.master
+    return tunnel_to(master.ssh_arguments, master.address, master.peer_address)
+
+
 @contextmanager
 def launcher() -> Iterator[tuple[SparkCluster, Launcher]]:
     """The inventory's cluster, and a launcher that is connected to its master."""
     cluster = read_inventory()
     connection = connect(cluster.master)
     try:
-        view = functools.partial(fetch_view, cluster.ui_json)
+        view = functools.partial(fetch_view, cluster.ui_json, tunnel=tunnel_to_master(cluster))
         yield cluster, Launcher(cluster, connection, view, say=_say)
     finally:
         connection.close()
@@ -157,6 +164,11 @@ def submit(_context: Any, job: str, args: str = "", conf: str = "") -> None:
     cluster = cluster_from(listing)
     settings = {"spark.jars": _connector()} | submission.parse_settings(conf)
     found = submission.find_job(job, ROOT)
+    if tunnel_to_master(cluster) is not None:
+        raise UsageError(
+            f"the executors must reach the driver, and {cluster.master.name}'s network is reached by ssh only: run "
+            "spark-submit on a host of it"
+        )
     if fetch_view(cluster.ui_json) is None:
         raise Error(f"no master answers at {cluster.ui_json}; run fab spark.start")
     driver_host = submission.address_towards(cluster.master.address, cluster.master_port)

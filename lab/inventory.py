@@ -60,6 +60,7 @@ def host_variables(
         "ansible_ssh_private_key_file": str(files.key),
         "ansible_ssh_common_args": shlex.join(ssh_options),
         "ansible_python_interpreter": "/usr/bin/python3",
+        "landline_lab": files.home.name,
         "brokers_per_host": brokers_per_host,
         "broker_first_id": (host.index - 1) * brokers_per_host + 1,
         "zookeeper_id": host.index,

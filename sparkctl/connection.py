@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import paramiko  # type: ignore[import-untyped]
 from fabric import Config, Connection
+from invoke.exceptions import CommandTimedOut
 
 from sparkctl.errors import Error
 from sparkctl.inventory import Host, host_port
+from sparkctl.ssh import resolve
 
 CONNECT_TIMEOUT_S = 15
 COMMAND_TIMEOUT_S = 180
@@ -19,6 +22,7 @@ class Connected(Protocol):
     """The part of ``fabric.Connection`` that the launcher uses."""
 
     user: str
+    port: int
 
     def run(self, command: str, **options: Any) -> Any: ...
 
@@ -32,22 +36,24 @@ class Ran:
 
 
 def connect(host: Host) -> Connection:
-    """A connection to the host, not yet opened. Host keys are checked unless the inventory disables that."""
-    config = Config(runtime_ssh_path=host.ssh_config) if host.ssh_config else Config()
-    keys: dict[str, Any] = {"key_filename": host.key_file} if host.key_file else {}
+    """A connection to the host, not yet opened. User, port, keys, bastion and the check of host keys are those
+    that ssh would use.
+    """
+    login = resolve(host.ssh_arguments, host.address)
+    keys = [each for each in login.identity_files if Path(each).exists()]
     connection = Connection(
-        host.address,
-        user=host.user,
-        port=host.port,
-        config=config,
+        login.address,
+        user=login.user,
+        port=login.port,
+        config=Config(overrides={"load_ssh_configs": False}),
+        gateway=login.proxy or None,
         connect_timeout=CONNECT_TIMEOUT_S,
-        connect_kwargs=keys,
+        connect_kwargs={"key_filename": keys} if keys else {},
     )
-    if host.check_host_key:
-        if known_hosts := host.known_hosts or connection.ssh_config.get("userknownhostsfile"):
-            connection.client.load_host_keys(known_hosts)
-        else:
-            connection.client.load_system_host_keys()
+    if login.checks_host_key:
+        for known_hosts in login.known_hosts:
+            if Path(known_hosts).exists():
+                connection.client.load_host_keys(known_hosts)
         connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
     return connection
 
@@ -58,8 +64,10 @@ def run(connection: Connected, host: Host, command: str) -> Ran:
         done = connection.run(
             command, hide=True, warn=True, timeout=COMMAND_TIMEOUT_S, in_stream=False, pty=False
         )
+    except CommandTimedOut as error:
+        raise Error(f"{host.name}: no end after {COMMAND_TIMEOUT_S} s") from error
     except (OSError, EOFError, paramiko.SSHException) as error:
         raise Error(
-            f"{host.name}: no ssh to {host.user}@{host_port(host.address, host.port)}: {error}"
+            f"{host.name}: no ssh to {connection.user}@{host_port(host.address, connection.port)}: {error}"
         ) from error
     return Ran(done.exited, done.stdout + done.stderr)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from sparkctl.errors import UsageError
+from sparkctl.ssh import ssh_arguments
+from sparkctl.templates import evaluated
 
 DEFAULT_INVENTORY = "inventory/lab.py"
 INVENTORY_VARIABLE = "LANDLINE_INVENTORY"
@@ -32,17 +33,12 @@ def host_port(host: str, port: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host. The controller reaches it at ``address``, the other hosts at ``peer_address``."""
+    """One host. Its ssh is at ``address``, for the controller; its services are at ``peer_address``."""
 
     name: str
     address: str
     peer_address: str
-    user: str = "root"
-    port: int = 22
-    key_file: str | None = None
-    ssh_config: str | None = None
-    known_hosts: str | None = None
-    check_host_key: bool = True
+    ssh_arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ class SparkCluster:
     @property
     def ui_json(self) -> str:
         """The URL of the master's state as JSON."""
-        return f"http://{host_port(self.master.address, self.master_ui_port)}/json/"
+        return f"http://{host_port(self.master.peer_address, self.master_ui_port)}/json/"
 
 
 def read_inventory(source: str | None = None) -> SparkCluster:
@@ -89,8 +85,7 @@ def read_listing(source: str | None = None) -> Mapping[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=READ_TIMEOUT_S, check=False)
     if done.returncode != 0:
         raise UsageError(f"the inventory {source} cannot be read:\n{done.stderr.strip()}")
-    listing: Mapping[str, Any] = json.loads(done.stdout)
-    return listing
+    return evaluated(json.loads(done.stdout))
 
 
 def cluster_from(inventory: Mapping[str, Any]) -> SparkCluster:
@@ -141,33 +136,5 @@ def _members(inventory: Mapping[str, Any], group: str) -> list[str]:
 
 def _host(name: str, variables: Mapping[str, Any]) -> Host:
     address = str(variables.get("ansible_host", name))
-    ssh = _ssh_options(
-        shlex.split(
-            f"{variables.get('ansible_ssh_common_args', '')} {variables.get('ansible_ssh_extra_args', '')}"
-        )
-    )
-    return Host(
-        name=name,
-        address=address,
-        peer_address=str(variables.get("spark_address", address)),
-        user=str(variables.get("ansible_user", "root")),
-        port=_port(variables, "ansible_port", 22),
-        key_file=variables.get("ansible_ssh_private_key_file") or ssh.get("identityfile"),
-        ssh_config=ssh.get("-F"),
-        known_hosts=ssh.get("userknownhostsfile"),
-        check_host_key=ssh.get("stricthostkeychecking", "yes").lower() not in {"no", "off", "accept-new"},
-    )
-
-
-def _ssh_options(arguments: list[str]) -> dict[str, str]:
-    """The settings in ssh arguments of the form ``-o Key=value``, ``-F file`` and ``-i file``. Ignores
-    all others.
-    """
-    options: dict[str, str] = {}
-    for flag, value in zip(arguments, [*arguments[1:], ""], strict=False):
-        if flag == "-o" or (flag.startswith("-o") and flag != "-o"):
-            key, _, setting = (value if flag == "-o" else flag[2:]).partition("=")
-            options.setdefault(key.strip().lower(), setting.strip())
-        elif flag in {"-F", "-i"}:
-            options["-F" if flag == "-F" else "identityfile"] = value
-    return options
+    service = variables.get("spark_address", variables.get("landline_address", address))
+    return Host(name, address, str(service), ssh_arguments(variables))

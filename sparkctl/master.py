@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparkctl.tunnel import Tunnel
+
 READ_TIMEOUT_S = 5
 
 
@@ -41,10 +43,15 @@ class MasterView:
         return {worker.host for worker in self.workers if worker.state == "ALIVE"}
 
 
-def fetch_view(url: str, timeout_s: float = READ_TIMEOUT_S) -> MasterView | None:
-    """The current view of the master at ``url``, or None when it does not answer in time."""
+def fetch_view(
+    url: str, timeout_s: float = READ_TIMEOUT_S, tunnel: Tunnel | None = None
+) -> MasterView | None:
+    """The current view of the master at ``url``, or None when it does not answer in time. It is asked through
+    ``tunnel`` if there is one.
+    """
     # Bypasses the environment's proxy: the controller reaches its hosts directly.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    handlers = tunnel.handlers() if tunnel else []
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), *handlers)
     try:
         with opener.open(url, timeout=timeout_s) as answer:
             return view_from(json.load(answer))

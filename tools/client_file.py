@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,6 @@ from dataclasses import dataclass, field
 from pipeline.client_config import parsed
 from tools.inventory import Inventory
 
-PATH = "/etc/landline/client.properties"
 # The file of a client on this machine.
 CLIENT_ENV = "LANDLINE_CLIENT_CONFIG"
 TIMEOUT_S = 20
@@ -55,10 +55,12 @@ def fetch(inventory: Inventory) -> str:
     hosts = inventory.hosts("brokers")
     if not hosts:
         return ""
-    user = inventory.variables(hosts[0]).get("ansible_user", "root")
+    variables = inventory.variables(hosts[0])
+    directory = variables.get("broker_config_dir", variables.get("common_config_dir", "/etc/landline"))
+    path = shlex.quote(f"{directory}/client.properties")
     command = [
         *("ssh", *inventory.ssh_arguments(hosts[0]), "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
-        *(f"{user}@{inventory.address(hosts[0])}", f"cat {PATH} 2>/dev/null || sudo -n cat {PATH}"),
+        *("--", inventory.address(hosts[0]), f"cat {path} 2>/dev/null || sudo -n cat {path}"),
     ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)

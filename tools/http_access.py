@@ -13,6 +13,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from sparkctl.tunnel import Tunnel
+
 CA_ENV = "LANDLINE_HTTP_CA_FILE"
 TOKEN_ENV = "LANDLINE_HTTP_TOKEN_FILE"  # noqa: S105 - a variable's name
 
@@ -22,25 +24,31 @@ def scheme() -> str:
     return "https" if os.environ.get(CA_ENV) else "http"
 
 
-def get(url: str, timeout_s: float) -> tuple[int, str]:
-    """HTTP status and body of a GET, past any proxy. Raises OSError without an answer."""
+def get(url: str, timeout_s: float, tunnel: Tunnel | None = None) -> tuple[int, str]:
+    """HTTP status and body of a GET, past any proxy and through `tunnel`. Raises OSError without an answer."""
     request = urllib.request.Request(url)  # noqa: S310 - http or https
     token = _token(os.environ.get(TOKEN_ENV))
     if token:
         request.add_unredirected_header("Authorization", f"Bearer {token}")
-    opener = _opener(os.environ.get(CA_ENV))
+    opener = _opener(os.environ.get(CA_ENV), tunnel)
     try:
         with opener.open(request, timeout=timeout_s) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(errors="replace")
+    except OSError as error:
+        reason = tunnel.reason() if tunnel else ""
+        raise OSError(f"by ssh: {reason}" if reason else str(error)) from error
 
 
 @functools.cache
-def _opener(ca_file: str | None) -> urllib.request.OpenerDirector:
+def _opener(ca_file: str | None, tunnel: Tunnel | None) -> urllib.request.OpenerDirector:
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-    if ca_file:
-        handlers.append(urllib.request.HTTPSHandler(context=_context(ca_file)))
+    context = _context(ca_file) if ca_file else None
+    if tunnel:
+        handlers += tunnel.handlers(context)
+    elif context:
+        handlers.append(urllib.request.HTTPSHandler(context=context))
     return urllib.request.build_opener(*handlers)
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sparkctl.errors import Error
 from sparkctl.inventory import host_port
-from tools.http_access import scheme
+from sparkctl.ssh import ssh_arguments
+from sparkctl.templates import evaluated
+from sparkctl.tunnel import Tunnel, tunnel_to
+from tools.http_access import get, scheme
 
 ROOT = Path(__file__).resolve().parent.parent
 # Bootstrap servers that jobs and tools use by default; takes precedence over the inventory.
@@ -33,6 +37,7 @@ class Broker:
     """The port of the listener between brokers; 0 where there is none."""
     http_host: str = ""
     """The address that HTTP listens on; empty where that is `address`, or all."""
+    way: Callable[[], Tunnel | None] = field(default=lambda: None, compare=False, repr=False)
 
     @property
     def unit(self) -> str:
@@ -43,17 +48,25 @@ class Broker:
         return f"{scheme()}://{host_port(self.http_host or self.address, self.http_port)}"
 
     @property
+    def tunnel(self) -> Tunnel | None:
+        """The way there through the host's ssh; None if it is reached directly."""
+        return self.way()
+
+    def get(self, path: str, timeout_s: float) -> tuple[int, str]:
+        """HTTP status and body of a GET. Raises OSError without an answer."""
+        return get(self.url + path, timeout_s, self.tunnel)
+
+    @property
     def bootstrap(self) -> str:
         return host_port(self.address, self.port)
 
 
 class Inventory:
-    """Groups and host variables of `ansible-inventory --list`. Only plain values: templates are
-    not evaluated.
-    """
+    """Groups and host variables of `ansible-inventory --list`."""
 
     def __init__(self, listing: Mapping[str, Any]) -> None:
         self._listing = listing
+        self._tunnels: dict[tuple[str, str], Tunnel | None] = {}
 
     @classmethod
     def read(cls, source: str | None = None) -> Inventory:
@@ -65,7 +78,7 @@ class Inventory:
         done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"inventory: ansible-inventory failed: {done.stderr.strip()}")
-        return cls(json.loads(done.stdout))
+        return cls(evaluated(json.loads(done.stdout)))
 
     def hosts(self, group: str) -> list[str]:
         """Names of the hosts of a group and of its child groups; empty when there is no such group."""
@@ -79,15 +92,26 @@ class Inventory:
         return found
 
     def address(self, host: str) -> str:
-        """The address at which a host is reached."""
+        """The address of a host's ssh."""
         return str(self.variables(host).get("ansible_host", host))
 
+    def service_address(self, host: str) -> str:
+        """The address of a host's services, which other hosts use."""
+        return str(self.variables(host).get("landline_address", self.address(host)))
+
     def ssh_arguments(self, host: str) -> list[str]:
-        """The ssh options for a host."""
-        variables = self.variables(host)
-        options = shlex.split(variables.get("ansible_ssh_common_args", ""))
-        key = variables.get("ansible_ssh_private_key_file")
-        return [*options, *(["-i", key] if key else [])]
+        """The arguments of ssh for a host, as Ansible gives them."""
+        return list(ssh_arguments(self.variables(host)))
+
+    def tunnel(self, host: str, service: str) -> Tunnel | None:
+        """The way to a host's services at the address `service`; None if they are reached directly."""
+        key = (host, service)
+        if key not in self._tunnels:
+            try:
+                self._tunnels[key] = tunnel_to(self.ssh_arguments(host), self.address(host), service)
+            except Error as error:
+                raise SystemExit(f"inventory: {error}") from error
+        return self._tunnels[key]
 
     def brokers(self) -> list[Broker]:
         """All brokers, by host and id, with the ids and ports that the role `broker` assigns."""
@@ -106,13 +130,15 @@ class Inventory:
             step = int(variables.get("broker_port_step", 10))
             internal = int(variables.get("broker_internal_port", 9091))
             http_host = str(variables.get("broker_http_host", ""))
+            address = str(variables.get("broker_advertised_host", self.service_address(host)))
             for k in range(count):
                 yield Broker(
                     host=host,
                     broker_id=first + k,
-                    address=str(variables.get("broker_advertised_host", self.address(host))),
+                    address=address,
                     port=int(variables.get("broker_kafka_port", 9092)) + step * k,
                     http_port=int(variables.get("broker_http_port", 8092)) + step * k,
                     internal_port=internal + step * k if internal else 0,
                     http_host="" if http_host in _ANY_ADDRESS else http_host,
+                    way=functools.partial(self.tunnel, host, address),
                 )

@@ -11,7 +11,7 @@ from typing import Any
 # What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
 sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
 
-from addresses import host_port
+from addresses import host_port, service_address
 
 # The listeners that the role makes, in the order of the properties: the protocol, and the setting of the port.
 PROTOCOLS = {
@@ -175,7 +175,7 @@ def broker_bootstrap(hosts: Iterable[Mapping[str, Any]], mode: str, port: int | 
     key = {"none": "broker_kafka_port", "tls": "broker_ssl_port", "sasl_ssl": "broker_sasl_ssl_port"}[mode]
     return ",".join(
         host_port(
-            host.get("broker_advertised_host") or host.get("ansible_host") or host["inventory_hostname"],
+            host.get("broker_advertised_host") or service_address(host),
             host.get(key, port),
         )
         for host in hosts
@@ -195,7 +195,8 @@ def broker_secured_addresses(brokers: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def broker_certificate_names(host: Mapping[str, Any]) -> list[str]:
     """Returns the names and addresses that a host's certificate is for; takes the host's variables."""
-    found = [host["inventory_hostname"], host.get("ansible_host"), host.get("broker_advertised_host")]
+    keys = ("inventory_hostname", "ansible_host", "landline_address", "broker_advertised_host")
+    found = [host.get(key) for key in keys]
     if host.get("broker_http_tls", host.get("landline_http_tls")):
         found += [each for each in [host.get("broker_http_host")] if each not in ANY_ADDRESS]
     return list(dict.fromkeys(str(each).strip("[]") for each in found if each))

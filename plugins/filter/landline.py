@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
 # Ansible loads each file by itself.
 sys.path.append(str(Path(__file__).parent))
 
-from addresses import host_port
+from addresses import host_port, service_address
 from broker_security import PROTOCOLS, http_properties, secure_properties
 from live_keys import is_live
 
@@ -30,11 +30,12 @@ def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the brokers of one host: the k-th has id `first_id` + k, and its ports are shifted by k
     * `port_step`.
 
-    Each has its unit, files, ports, `properties` and `fingerprint`. `properties` are by Kafka's keys; the
-    user's, in `settings["properties"]`, take precedence; `has_secrets` says whether a password may be among
-    them. The `fingerprint` changes with everything that requires a restart of the process, which are not the
-    keys that a running broker takes up. It has the `listeners` whose port in `ports` is not 0, and uses the
-    listener `between` for other brokers. `url` is that of its HTTP port, when the `properties` are in force.
+    Each has its unit, files, ports, `data_dirs`, `properties` and `fingerprint`. `properties` are by Kafka's
+    keys; the user's, in `settings["properties"]`, take precedence, and before them those of this broker alone, in
+    `settings["properties_by_id"]`; `has_secrets` says whether a password may be among them. The `fingerprint`
+    changes with everything that requires a restart of the process, which are not the keys that a running broker
+    takes up. It has the `listeners` whose port in `ports` is not 0, and uses the listener `between` for other
+    brokers. `url` is that of its HTTP port, when the `properties` are in force.
     """
     return [_instance(settings, k) for k in range(int(settings["count"]))]
 
@@ -53,21 +54,21 @@ def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
         "unit": f"landline-broker@{broker_id}.service",
         "config": f"{settings['config_dir']}/broker-{broker_id}.properties",
         "environment": f"{settings['config_dir']}/broker-{broker_id}.env",
-        "data_dir": f"{settings['data_dir']}/broker-{broker_id}",
         "port": port,
         "http_port": http_port,
         "url": f"{_scheme(settings['http_tls'])}://{host_port(settings['http_address'], http_port)}",
     }
     own: dict[str, Any] = {
         "broker.id": broker_id,
-        "log.dirs": instance["data_dir"],
+        "log.dirs": [f"{each}/broker-{broker_id}" for each in settings["data_dirs"]],
         "landline.http.port": http_port,
         **_listeners(settings, step),
         **http_properties(settings["config_dir"], settings["http_tls"], settings["has_http_tokens"]),
     }
     if settings["http_host"]:
         own["landline.http.host"] = str(settings["http_host"]).strip("[]")
-    properties = {key: text(value) for key, value in {**own, **settings["properties"]}.items()}
+    by_hand = {**settings["properties"], **_of_broker(settings, broker_id)}
+    properties = {key: text(value) for key, value in {**own, **by_hand}.items()}
     # A broker refuses a certificate for other names until it is restarted.
     names = settings["certificate_names"] if "ssl.keystore.location" in properties else ()
     fixed = {key: value for key, value in properties.items() if not is_live(key)}
@@ -75,10 +76,18 @@ def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
     digest = hashlib.sha256(started_with.encode()).hexdigest()[:16]
     return {
         **instance,
+        "data_dirs": [each.strip() for each in properties["log.dirs"].split(",") if each.strip()],
         "properties": dict(sorted(properties.items())),
         "has_secrets": any(_SECRET.search(key) for key in properties),
         "fingerprint": digest,
     }
+
+
+def _of_broker(settings: Mapping[str, Any], broker_id: int) -> Mapping[str, Any]:
+    """The user's properties of one broker. YAML makes numbers of the ids, JSON texts."""
+    return next(
+        (found for key, found in settings["properties_by_id"].items() if str(key) == str(broker_id)), {}
+    )
 
 
 def _listeners(settings: Mapping[str, Any], step: int) -> dict[str, str]:
@@ -110,7 +119,7 @@ def broker_urls(
     return [
         f"{_scheme(tls)}://"
         + host_port(
-            host.get("broker_http_host") or host.get("broker_advertised_host") or address(host),
+            host.get("broker_http_host") or host.get("broker_advertised_host") or service_address(host),
             int(host.get("broker_http_port", http_port)) + k * int(host.get("broker_port_step", port_step)),
         )
         for host in hosts
@@ -129,6 +138,13 @@ def address_or_nothing(host: object) -> str:
     except ValueError:
         return ""
     return "" if found.is_unspecified else written
+
+
+def any_address(host: object) -> str:
+    """Returns the address of all interfaces in the family of `host`: that of IPv6, which takes IPv4 as well, if it
+    is an IPv6 address, else that of IPv4.
+    """
+    return "::" if ":" in str(host) else "0.0.0.0"  # noqa: S104 - what is to be listened on
 
 
 def broker_ids(hosts: Iterable[Mapping[str, Any]]) -> dict[int, list[str]]:
@@ -161,13 +177,9 @@ def broker_id_clashes(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
 def zookeeper_connect(hosts: Iterable[Mapping[str, Any]], port: int, chroot: str = "") -> str:
     """Returns Kafka's zookeeper.connect for these servers; takes the hosts' inventory variables."""
     return (
-        ",".join(host_port(host.get("zookeeper_address") or address(host), port) for host in hosts) + chroot
+        ",".join(host_port(host.get("zookeeper_address") or service_address(host), port) for host in hosts)
+        + chroot
     )
-
-
-def address(host: Mapping[str, Any]) -> str:
-    """Returns the address at which others reach a host, from its inventory variables."""
-    return str(host.get("ansible_host") or host["inventory_hostname"])
 
 
 def text(value: object) -> str:
@@ -188,8 +200,10 @@ class FilterModule:
             "broker_without_properties": broker_without_properties,
             "broker_urls": broker_urls,
             "address_or_nothing": address_or_nothing,
+            "any_address": any_address,
             "broker_ids": broker_ids,
             "broker_id_clashes": broker_id_clashes,
+            "service_address": service_address,
             "zookeeper_connect": zookeeper_connect,
             "host_port": host_port,
         }

@@ -10,7 +10,7 @@ from typing import Any
 # What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
 sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
 
-from addresses import host_port
+from addresses import host_port, service_address
 
 
 def zookeeper_hosts(hosts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -25,7 +25,7 @@ def zookeeper_lines(hosts: Iterable[Mapping[str, Any]], peer_port: int, election
     """Returns the addresses of an ensemble's servers as in zoo.cfg, by id."""
     lines = {}
     for place, host in enumerate(hosts, 1):
-        address = str(host.get("zookeeper_address") or host.get("ansible_host") or host["inventory_hostname"])
+        address = str(host.get("zookeeper_address") or service_address(host))
         lines[str(host.get("zookeeper_id") or place)] = host_port(address, f"{peer_port}:{election_port}")
     return lines
 

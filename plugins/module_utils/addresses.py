@@ -1,9 +1,19 @@
-"""How an address is written. For filters and modules; pure."""
+"""How an address is written, and which one a host is reached at. For filters and modules; pure."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 
 def host_port(host: object, port: int | str) -> str:
     """Returns host:port as URLs and Kafka's properties have it: an IPv6 address in brackets."""
     address = str(host)
     return f"[{address}]:{port}" if ":" in address and not address.startswith("[") else f"{address}:{port}"
+
+
+def service_address(host: Mapping[str, Any]) -> str:
+    """Returns the address at which the other hosts reach a host, from its inventory variables. Without
+    `landline_address` it is the one at which Ansible does.
+    """
+    return str(host.get("landline_address") or host.get("ansible_host") or host["inventory_hostname"])

@@ -13,6 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.broker_http import SECURE, UNAUTHORIZED, ask, first_line
 from ansible.module_utils.broker_status import is_written, loaded_version, status_in, version_of
 from ansible.module_utils.listening import who_is_in_the_way
+from ansible.module_utils.mounts import look_at_mounts, mounts_of
 from ansible.module_utils.unit_state import state_of
 
 DOCUMENTATION = """
@@ -20,7 +21,9 @@ module: broker_instances_info
 short_description: State of the brokers of a host
 options:
   brokers:
-    description: The wanted brokers, each with id, unit, url, fingerprint, config (its properties file) and properties.
+    description:
+      - The wanted brokers, each with id, unit, url, fingerprint, config (its properties file), properties and
+        data_dirs.
     type: list
     elements: dict
     required: true
@@ -37,6 +40,15 @@ options:
     type: list
     elements: dict
     default: []
+  mounts:
+    description: Mount points that must be there for the brokers' directories.
+    type: list
+    elements: path
+    default: []
+  unit_dir:
+    description: Directory of the brokers' unit files, which name the mount points that a broker was deployed with.
+    type: path
+    default: /etc/systemd/system
   http_host:
     description:
       - Address that the brokers' HTTP endpoints are to listen on.
@@ -102,6 +114,14 @@ unknown:
   returned: always
 taken:
   description: In words, the ports on which units that are to be started or rolled could not listen.
+  type: list
+  returned: always
+mounts:
+  description: The mount points that each broker's directories are on, by its unit; none for the root's file system.
+  type: dict
+  returned: always
+missing_mounts:
+  description: In words, the file systems that should be mounted for the brokers' directories and are not.
   type: list
   returned: always
 installed:
@@ -228,6 +248,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     ]
     # What does not reload is restarted, in its turn.
     states |= {unit: "changed" for unit in reloading if not takes_reloads(looks[unit].status)}
+    dirs = {broker["unit"]: broker.get("data_dirs", []) for broker in brokers}
     to_start = [unit for unit, state in states.items() if state != "current"]
     files = (path.name for path in config_dir.glob("broker-*.properties"))
     return {
@@ -240,6 +261,12 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "has_tokens": bool(token_file) and Path(token_file).exists(),
         "unknown": unknown_brokers(files, (int(broker["id"]) for broker in brokers)),
         "taken": taken_ports(params["ports"], to_start),
+        "mounts": {unit: mounts_of(each) for unit, each in dirs.items()},
+        "missing_mounts": look_at_mounts(
+            [each for found in dirs.values() for each in found],
+            params["mounts"],
+            [f"{params['unit_dir']}/{unit}" for unit in dirs],
+        ),
         "installed": Path(params["release_done"]).is_file(),
         "installed_from": installed_from(Path(params["release_done"])),
         "configured": config_dir.is_dir(),
@@ -253,6 +280,8 @@ def main() -> None:
             "config_dir": {"type": "path", "required": True},
             "release_done": {"type": "path", "required": True},
             "ports": {"type": "list", "elements": "dict", "default": []},
+            "mounts": {"type": "list", "elements": "path", "default": []},
+            "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
             "http_host": {"type": "str", "default": ""},
             "ca_file": {"type": "path"},
             "token_file": {"type": "path"},

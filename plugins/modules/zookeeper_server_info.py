@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.mounts import look_at_mounts, mounts_of
 from ansible.module_utils.unit_state import fingerprint_of, unit_state
 from ansible.module_utils.zookeeper_data import VERSION_DIR, current_epoch, is_bare, last_zxid
 from ansible.module_utils.zookeeper_words import ask_mode, reachable
@@ -32,6 +33,11 @@ options:
     description: Where the inventory wants the transaction log.
     type: path
     required: true
+  mounts:
+    description: Mount points that must be there for these directories.
+    type: list
+    elements: path
+    default: []
   id:
     description: The id the inventory gives it; 0 for a host that is to have no server.
     type: int
@@ -115,6 +121,14 @@ client_port:
   description: Its client port.
   type: int
   returned: always
+mounts:
+  description: The mount points that the wanted directories are on; none for the root's file system.
+  type: list
+  returned: always
+missing_mounts:
+  description: In words, the file systems that should be mounted for the directories and are not.
+  type: list
+  returned: always
 moved_from:
   description: The directory its data is still in, when the inventory wants another one that has none.
   type: str
@@ -122,6 +136,7 @@ moved_from:
 """
 
 MEMBERS_VARIABLE = b"LANDLINE_ZOOKEEPER_MEMBERS="
+UNIT_DIR = "/etc/systemd/system"
 SOLE_MARK = "landline-sole-copy"
 
 
@@ -190,6 +205,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     if state != "stopped":
         members = members_in(Path(f"/proc/{pid}/environ").read_bytes()) or members
     mark = read(data_dir / SOLE_MARK).split()
+    places = [params["data_dir"], params["log_dir"]]
     listens_on, port = config.get("clientPortAddress", ""), int(config.get("clientPort", 2181))
     return {
         "present": bool(params["id"]) or (bool(text) and own_id > 0),
@@ -210,6 +226,10 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "log_dir": str(log_dir),
         "version_dirs": sorted({str(each / VERSION_DIR) for each in (data_dir, log_dir)}),
         "moved_from": moved_from,
+        "mounts": mounts_of(places),
+        "missing_mounts": look_at_mounts(places, params["mounts"], [f"{UNIT_DIR}/{params['unit']}"])
+        if params["id"]
+        else [],
     }
 
 
@@ -220,6 +240,7 @@ def main() -> None:
             "config_file": {"type": "path", "required": True},
             "data_dir": {"type": "path", "required": True},
             "log_dir": {"type": "path", "required": True},
+            "mounts": {"type": "list", "elements": "path", "default": []},
             "id": {"type": "int", "default": 0},
             "fingerprint": {"default": ""},
         },

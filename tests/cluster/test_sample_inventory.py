@@ -1,6 +1,8 @@
 """The sample inventory, copied and with the hosts' addresses put in, deploys: as the user it names, who becomes root.
 
-In a lab of this test's own, whose hosts have nothing but what the sample asks of a host.
+In a lab of this test's own, whose hosts have nothing but what the sample asks of a host, and are reached as hosts of
+operators are (operators_hosts): by ssh at another port behind a bastion. The data is on two mounted disks, and the
+services have addresses of their own.
 """
 
 import json
@@ -12,29 +14,34 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lab import Bind
 from rig.wait import wait_until
 from rig.wire import cluster_view
+from sparkctl.inventory import host_port
 from tests.support.deploying import ROOT, make
+from tests.support.fabric import fab_ok
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
+from tests.support.operators_hosts import (
+    DISKS,
+    SSH_PORT,
+    only_the_bastion_is_reached,
+    prepare,
+    service_address,
+    ssh_options,
+)
 from tools.release import project_version
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-USER = "debian"
 VERSION = project_version(ROOT)
-# An account as Debian's own images for clouds have it, with the key that root has here.
-ACCOUNT = f"""
-useradd --create-home --shell /bin/bash {USER}
-install --directory --owner={USER} --group={USER} --mode=700 /home/{USER}/.ssh
-install --owner={USER} --group={USER} --mode=600 /root/.ssh/authorized_keys /home/{USER}/.ssh/
-echo '{USER} ALL=(ALL) NOPASSWD:ALL' >/etc/sudoers.d/{USER}
-"""
+PYSPARK = Path(pyspark.__file__).parent
 NEXT = "99.0.0"
 # The next release has another format of a file, which it writes when inter.broker.protocol.version says so.
 PLANTED = {
@@ -82,9 +89,8 @@ def release_arguments(out):
 @pytest.fixture(scope="module")
 def lab(archives):
     make("wheelhouse")  # for which the network in here is no use
-    with lab_session("sample", hosts=3) as lab:
-        for host in lab.hosts:
-            lab.run(host.name, ACCOUNT)
+    with lab_session("sample", hosts=3, binds=[Bind(str(PYSPARK), "/opt/spark")]) as lab:
+        prepare(lab)
         with lab.inside():
             yield lab
 
@@ -101,13 +107,36 @@ def inventory(lab, archives, tmp_path, monkeypatch):
             dict.fromkeys(EXAMPLE_ADDRESS.findall(hosts.read_text())), lab.hosts, strict=True
         )
     }
-    hosts.write_text(EXAMPLE_ADDRESS.sub(lambda found: put_in[found[0]], hosts.read_text()))
+    text = EXAMPLE_ADDRESS.sub(lambda found: put_in[found[0]], hosts.read_text())
+    for host in lab.hosts:
+        line = f"          ansible_host: {host.address}\n"
+        assert text.count(line) == 1
+        text = text.replace(line, f"{line}          landline_address: {service_address(host)}\n")
+    begin, end = text.index("    # spark_master:"), text.index("    # A host with Prometheus")
+    hosts.write_text(text[:begin] + text[begin:end].replace("    # ", "    ") + text[end:])
     settings = copy / "group_vars/all.yml"
     assert f"\nlandline_version: {VERSION}\n" in settings.read_text()
-    settings.write_text(f"{settings.read_text()}broker_archive_dir: {archives}\n")
-    monkeypatch.setenv("ANSIBLE_PRIVATE_KEY_FILE", str(lab.files.key))
-    monkeypatch.setenv("ANSIBLE_SSH_COMMON_ARGS", f"-F {lab.files.ssh_config}")
+    more = {
+        "ansible_port": SSH_PORT,
+        "ansible_ssh_private_key_file": str(lab.files.key),
+        "ansible_ssh_common_args": ssh_options(lab, tmp_path),
+        "broker_archive_dir": str(archives),
+        "broker_data_dirs": list(DISKS.values()),
+        "spark_address": "{{ ansible_host }}",  # Java's IPv6 is not what is tried here
+        "spark_worker_memory": "512m",
+    }
+    settings.write_text(settings.read_text() + yaml.safe_dump(more, width=1000))
+    monkeypatch.setenv("LANDLINE_INVENTORY", str(hosts))
     return hosts
+
+
+def at(host, port):
+    return host_port(service_address(host), port)
+
+
+@pytest.fixture(scope="module")
+def bootstrap(lab):
+    return ",".join(at(host, BROKER_PORT) for host in lab.hosts)
 
 
 def test_a_firewall_between_brokers_is_told_of(lab, inventory: Path):
@@ -121,20 +150,49 @@ def test_a_firewall_between_brokers_is_told_of(lab, inventory: Path):
     assert done.returncode != 0
     words = re.sub(r"\s+", " ", done.stdout)
     for name in ("kafka-a", "kafka-b"):
-        assert (
-            f"{name} cannot connect to broker 3 on kafka-c at {third.address}:9091 (no answer within" in words
-        )
+        assert f"{name} cannot connect to broker 3 on kafka-c at {at(third, 9091)} (no answer within" in words
     assert "Open these ports" in words
 
 
-def test_the_sample_with_hosts_put_in_makes_a_cluster_by_a_user_who_becomes_root(lab, inventory: Path):
-    make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}")  # again: the wall is gone
-    first = lab.hosts[0].address
+def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_user_who_becomes_root(
+    lab, inventory: Path, bootstrap
+):
+    named = f"INVENTORY={os.path.relpath(inventory, ROOT)}"
+    with only_the_bastion_is_reached(lab):
+        with pytest.raises(OSError):
+            cluster_view(lab.hosts[0].address, BROKER_PORT)
+        make("deploy", named)  # again: the wall between brokers is gone
+        make("smoke", named)
+        shown = make("status", named).stdout
+        assert shown.count("RunningAs") == 3
+        fab_ok("start")
+        assert fab_ok("status").count("ALIVE") >= 4
+        fab_ok("stop")
+    again = make("deploy", named, "ANSIBLE_ARGS=--check")
+    assert re.findall(r"^kafka-.*changed=(\d+)", again.stdout, re.MULTILINE) == ["0"] * 3
+
+
+def test_the_roles_work_in_a_play_of_ones_own_that_does_not_become_root(inventory: Path, tmp_path):
+    play = tmp_path / "own.yml"
+    play.write_text("- {hosts: brokers, gather_facts: false, roles: [common, broker]}\n")
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        [program, "-i", inventory, "--check", play], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert re.findall(r"^kafka-.*changed=(\d+)", done.stdout, re.MULTILINE) == ["0"] * 3
+
+
+def test_a_cluster_with_addresses_of_ipv6_serves_clients(lab, inventory: Path, bootstrap):
     view = wait_until(
-        lambda: (found := cluster_view(first, BROKER_PORT)) and len(found.ports) == 3 and found, 60
+        lambda: (
+            (found := cluster_view(service_address(lab.hosts[0]), BROKER_PORT))
+            and len(found.ports) == 3
+            and found
+        ),
+        60,
     )
     assert view.controller_id in view.ports
-    bootstrap = ",".join(f"{host.address}:{BROKER_PORT}" for host in lab.hosts)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("orders", 3)], operation_timeout=30)["orders"].result(60)
     with NumberedLoad(bootstrap, "orders", 3) as load:
@@ -142,9 +200,40 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_by_a_user_who_becomes_root
     assert load.failed == []
     assert load.acked <= numbers_in(bootstrap, "orders", 3)
     for number, host in enumerate(lab.hosts, start=1):
-        assert f"broker.rack=rack-{number}\n" in lab.run(host.name, "cat /etc/landline/*.properties").stdout
-    again = make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}", "ANSIBLE_ARGS=--check")
-    assert re.findall(r"^kafka-.*changed=(\d+)", again.stdout, re.MULTILINE) == ["0"] * 3
+        found = lab.run(host.name, "cat /etc/landline/*.properties").stdout
+        assert f"broker.rack=rack-{number}\n" in found
+        assert f"log.dirs=/data/1/broker-{number},/data/2/broker-{number}\n" in found
+
+
+def test_a_broker_does_not_start_without_its_disk_and_does_when_it_is_back(lab, inventory: Path, bootstrap):
+    name, unit = lab.hosts[2].name, "landline-broker@3.service"
+    lab.run(name, f"systemctl stop {unit} && umount /data/2 && mv /srv/disk2 /srv/away && touch /srv/disk2")
+    lab.faults.reboot(name)
+    wait_until(lambda: "Dependency failed" in lab.run(name, f"journalctl --boot --unit={unit}").stdout, 60)
+    assert lab.run(name, f"systemctl is-active {unit}", check=False).stdout == "inactive\n"
+    arguments = (f"INVENTORY={os.path.relpath(inventory, ROOT)}", "ANSIBLE_ARGS=--tags broker")
+    words = re.sub(r"\s+", " ", make("deploy", *arguments, check=False).stdout)
+    assert "kafka-c: nothing is mounted at /data/2 for /data/2/broker-3 (it is in /etc/fstab)" in words
+    # Not by hand either, not even if nothing else says that there should be a disk.
+    lab.run(name, "sed -i.was /disk2/d /etc/fstab && systemctl daemon-reload")
+    assert lab.run(name, f"systemctl start {unit}", check=False).returncode != 0
+    assert "AssertPathIsMountPoint=/data/2" in lab.run(name, f"systemctl status {unit}", check=False).stdout
+    assert lab.run(name, "ls /data/2").stdout == ""
+    lab.run(
+        name,
+        "mv /etc/fstab.was /etc/fstab && systemctl daemon-reload && "
+        "rm /srv/disk2 && mv /srv/away /srv/disk2 && mount /data/2",
+    )
+    wait_until(lambda: lab.run(name, f"systemctl is-active {unit}", check=False).stdout == "active\n", 120)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def all_in_sync():
+        partitions = admin.list_topics("orders", timeout=10).topics["orders"].partitions
+        return len(partitions) == 3 and all(len(each.isrs) == 3 for each in partitions.values())
+
+    wait_until(all_in_sync, 120)
+    for directory in DISKS.values():
+        assert "orders-" in lab.run(name, f"ls {directory}/broker-3").stdout
 
 
 def deploy(inventory, *arguments, check=True):
@@ -248,9 +337,8 @@ def test_many_faults_are_named_in_one_run_and_nothing_is_changed(lab, inventory:
 
 
 def test_the_next_release_is_rolled_out_and_taken_back_from_what_is_on_the_hosts_under_load(
-    lab, inventory: Path
+    lab, inventory: Path, bootstrap
 ):
-    bootstrap = ",".join(f"{host.address}:{BROKER_PORT}" for host in lab.hosts)
     assert all(f"releases/{VERSION}/" in said and f"releases/{VERSION}\n" in said for said in runs(lab))
     first = len(numbers_in(bootstrap, "orders", 3))
     with NumberedLoad(bootstrap, "orders", 3, first=first) as load:

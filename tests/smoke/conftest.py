@@ -10,15 +10,17 @@ import functools
 import json
 import os
 import shlex
+from pathlib import Path
 
 import pytest
 import testinfra
 
+from sparkctl.ssh import resolve
 from tools.client_file import ClientFile, fetch
-from tools.http_access import get
 from tools.inventory import Inventory
 
 HTTP_S = 5.0
+SHARED = Path.home() / ".ansible/cp"
 
 if not os.environ.get("LANDLINE_SMOKE"):
     collect_ignore_glob = ["test_*.py"]
@@ -67,10 +69,51 @@ def clients_address(broker):
 
 @functools.cache
 def machine(name):
-    """testinfra's view of a host, over one shared ssh connection."""
-    user = inventory().variables(name).get("ansible_user", "root")
-    arguments = shlex.join(inventory().ssh_arguments(name))
-    return testinfra.get_host(f"ssh://{user}@{inventory().address(name)}", ssh_extra_args=arguments)
+    """testinfra's view of a host as root, over one shared ssh connection."""
+    arguments, address = inventory().ssh_arguments(name), inventory().address(name)
+    # What the inventory has of these comes first, and counts.
+    SHARED.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shared = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60s", "-o", f"ControlPath={SHARED}/smoke-%C"]
+    return testinfra.get_host(
+        f"ssh://[{address}]" if ":" in address else f"ssh://{address}",
+        ssh_extra_args=shlex.join([*arguments, *shared]),
+        sudo=resolve(arguments, address).user != "root",
+    )
+
+
+def setting(name, *variables, default):
+    """The first of these variables that a host has; else the role's default."""
+    known = inventory().variables(name)
+    return next((known[each] for each in variables if each in known), default)
+
+
+def user_and_group(name):
+    """Who runs the brokers of a host."""
+    return (
+        setting(name, "broker_system_user", "common_user", default="landline"),
+        setting(name, "broker_system_group", "common_group", default="landline"),
+    )
+
+
+def config_dir(name):
+    """Where a host has its properties files."""
+    return setting(name, "broker_config_dir", "common_config_dir", default="/etc/landline")
+
+
+def install_dir(name):
+    """Where a host has its releases."""
+    return setting(name, "broker_install_dir", "common_install_dir", default="/opt/landline")
+
+
+@functools.cache
+def properties(broker):
+    """The properties in the broker's file."""
+    text = (
+        machine(broker.host)
+        .file(f"{config_dir(broker.host)}/broker-{broker.broker_id}.properties")
+        .content_string
+    )
+    return dict(line.partition("=")[::2] for line in text.splitlines() if not line.startswith("#"))
 
 
 @functools.cache
@@ -88,6 +131,6 @@ def process_status(name, pid):
 
 def status(broker):
     """The broker's /status."""
-    code, body = get(f"{broker.url}/status", HTTP_S)
+    code, body = broker.get("/status", HTTP_S)
     assert code == 200, body
     return json.loads(body)

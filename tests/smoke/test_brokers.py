@@ -7,8 +7,21 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig.wait import wait_until
-from tests.smoke.conftest import HTTP_S, client, clients_address, machine, process_status, status, unit
-from tools.http_access import get
+from tests.smoke import by_ssh
+from tests.smoke.conftest import (
+    HTTP_S,
+    client,
+    clients_address,
+    config_dir,
+    install_dir,
+    machine,
+    process_status,
+    properties,
+    setting,
+    status,
+    unit,
+    user_and_group,
+)
 
 
 def test_the_service_runs_and_starts_at_boot(broker):
@@ -23,14 +36,7 @@ def test_the_service_runs_and_starts_at_boot(broker):
         ("Type", "notify"),
         ("NotifyAccess", "main"),
         ("Restart", "always"),
-        ("WatchdogUSec", "30s"),
         ("LimitCORE", "0"),
-        ("OOMScoreAdjust", "-500"),
-        ("TasksMax", "4096"),
-        ("LogRateLimitBurst", "10000"),
-        ("User", "landline"),
-        ("Group", "landline"),
-        ("ConfigurationDirectory", "landline"),
         ("NoNewPrivileges", "yes"),
         ("MemoryDenyWriteExecute", "yes"),
         ("LockPersonality", "yes"),
@@ -50,13 +56,37 @@ def test_the_unit_is_as_written(broker, key, value):
     assert unit(broker.host, broker.unit).get(key, "") == value
 
 
+def test_the_unit_has_the_inventorys_user_and_watchdog(broker):
+    shown = unit(broker.host, broker.unit)
+    assert (shown["User"], shown["Group"]) == user_and_group(broker.host)
+    if setting(broker.host, "broker_watchdog_s", default=30) == 30:
+        assert shown["WatchdogUSec"] == "30s"
+
+
+@pytest.mark.parametrize(
+    ("key", "variable", "default"),
+    [
+        ("OOMScoreAdjust", "broker_oom_score_adjust", -500),
+        ("TasksMax", "broker_tasks_max", 4096),
+        ("LogRateLimitBurst", "broker_log_burst", 10_000),
+    ],
+)
+def test_the_unit_has_the_inventorys_limits(broker, key, variable, default):
+    assert unit(broker.host, broker.unit)[key] == str(setting(broker.host, variable, default=default))
+
+
+def test_the_unit_needs_the_file_systems_of_the_brokers_directories(broker):
+    wanted = unit(broker.host, broker.unit)["RequiresMountsFor"].split()
+    assert set(wanted) >= set(properties(broker)["log.dirs"].split(","))
+
+
 def test_the_unit_is_the_brokers_own_and_names_the_release(broker):
     """A neighbour's roll changes nothing for it."""
     path = f"/etc/systemd/system/{broker.unit}"
     file, shown = machine(broker.host).file(path), unit(broker.host, broker.unit)
     assert (oct(file.mode), file.user, file.group) == (oct(0o644), "root", "root")
     assert shown["FragmentPath"] == path
-    assert "path=/opt/landline/releases/" in shown["ExecStart"]
+    assert f"path={install_dir(broker.host)}/releases/" in shown["ExecStart"]
 
 
 def test_the_broker_tells_systemd_what_it_does(broker):
@@ -70,19 +100,19 @@ def test_the_process_has_no_privileges(broker):
     assert fields["Seccomp"] == "2"
 
 
-@pytest.mark.parametrize(
-    ("path", "mode", "user", "group"),
-    [
-        ("/etc/landline/broker-{id}.properties", 0o640, "root", "landline"),
-        ("/etc/landline/broker-{id}.env", 0o640, "root", "landline"),
-        ("/var/lib/landline/broker-{id}", 0o750, "landline", "landline"),
-        ("/var/log/landline/broker-{id}", 0o750, "landline", "landline"),
-        ("/run/landline/broker-{id}", 0o750, "landline", "landline"),
-    ],
-)
-def test_files_belong_to_whom_they_should(broker, path, mode, user, group):
-    file = machine(broker.host).file(path.format(id=broker.broker_id))
-    assert (oct(file.mode), file.user, file.group) == (oct(mode), user, group)
+def test_files_belong_to_whom_they_should(broker):
+    user, group = user_and_group(broker.host)
+    name = f"broker-{broker.broker_id}"
+    files = [f"{config_dir(broker.host)}/{name}.{kind}" for kind in ("properties", "env")]
+    directories = [
+        *properties(broker)["log.dirs"].split(","),
+        f"/var/log/landline/{name}",
+        f"/run/landline/{name}",
+    ]
+    wanted = {path: (oct(0o640), "root", group) for path in files}
+    wanted |= {path: (oct(0o750), user, group) for path in directories}
+    seen = {path: machine(broker.host).file(path) for path in wanted}
+    assert {path: (oct(file.mode), file.user, file.group) for path, file in seen.items()} == wanted
 
 
 def test_its_ports_are_open(broker):
@@ -95,12 +125,12 @@ def test_its_ports_are_open(broker):
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
 def test_the_http_endpoint_answers(broker, path):
-    code, body = get(broker.url + path, HTTP_S)
+    code, body = broker.get(path, HTTP_S)
     assert code == 200, body
 
 
 def test_metrics_have_kafkas_names(broker):
-    _, body = get(f"{broker.url}/metrics", HTTP_S)
+    _, body = broker.get("/metrics", HTTP_S)
     assert "kafka_server_replicamanager_underreplicatedpartitions" in body.lower()
 
 
@@ -119,12 +149,23 @@ def test_the_journal_has_no_traceback(broker):
 
 
 @pytest.fixture
-def topic(broker, cluster):
-    """A topic with one partition that this broker leads, replicated as usual; deleted afterwards."""
+def replicas(broker, cluster):
+    """Where the replicas of a topic are that this broker is to lead."""
     others = [b.broker_id for b in cluster.brokers() if b.broker_id != broker.broker_id]
+    return [broker.broker_id, *others[:2]]
+
+
+@pytest.fixture
+def topic(broker, replicas):
+    """A topic with one partition that this broker leads, replicated as usual; deleted afterwards. Without a name
+    where this machine does not reach the broker.
+    """
+    if broker.tunnel:
+        yield ""
+        return
     name = f"landline.smoke-{uuid.uuid4().hex[:8]}"
     admin = AdminClient(client(**{"bootstrap.servers": clients_address(broker)}))
-    new = NewTopic(name, num_partitions=1, replica_assignment=[[broker.broker_id, *others[:2]]])
+    new = NewTopic(name, num_partitions=1, replica_assignment=[replicas])
     admin.create_topics([new], operation_timeout=20)[name].result(30)
     yield name
     admin.delete_topics([name], operation_timeout=20)[name].result(30)
@@ -137,7 +178,12 @@ def leader_of(topic, bootstrap):
     return found.partitions[0].leader if found.partitions else None
 
 
-def test_a_record_goes_to_the_broker_and_comes_back(broker, topic):
+def test_a_record_goes_to_the_broker_and_comes_back(broker, topic, replicas):
+    if broker.tunnel:
+        given = by_ssh.settings(broker.tunnel, clients_address(broker), client())
+        written, came_back = by_ssh.round_trip(given, broker.broker_id, replicas)
+        assert came_back == written
+        return
     there = {"bootstrap.servers": clients_address(broker)}
     wait_until(
         lambda: leader_of(topic, there["bootstrap.servers"]) == broker.broker_id, 20, what="leadership"

@@ -6,7 +6,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 
 from rig.wait import wait_until
-from tests.smoke.conftest import client, inventory, machine
+from tests.smoke import by_ssh
+from tests.smoke.conftest import client, clients_address, inventory, machine
 
 TOPIC = "landline.journal"
 
@@ -32,8 +33,17 @@ def test_lines_of_every_host_arrive(cluster):
     token = uuid.uuid4().hex
     for name in wanted:
         machine(name).check_output("logger -t landline-smoke %s", f"{token} {name}")
-    consumer = Consumer(client(**{"group.id": f"landline.smoke-{token}"}))
     seen = set()
+
+    def note(text):
+        seen.update(name for name in wanted if f"{token} {name}" in text)
+        return seen == wanted
+
+    first = cluster.brokers()[0]
+    if first.tunnel:
+        by_ssh.until_seen(by_ssh.settings(first.tunnel, clients_address(first), client()), TOPIC, note)
+        return
+    consumer = Consumer(client(**{"group.id": f"landline.smoke-{token}"}))
 
     def on_assign(_, partitions):
         for partition in partitions:
@@ -42,8 +52,7 @@ def test_lines_of_every_host_arrive(cluster):
 
     def all_seen():
         for message in consumer.consume(1000, timeout=1.0):
-            text = (message.value() or b"").decode(errors="replace")
-            seen.update(name for name in wanted if f"{token} {name}" in text)
+            note((message.value() or b"").decode(errors="replace"))
         return seen == wanted
 
     try:

@@ -5,10 +5,11 @@ import json
 import pytest
 from kazoo.client import KazooClient
 
-from tests.smoke.conftest import machine, process_status, status, unit
+from sparkctl.inventory import host_port
+from tests.smoke import by_ssh
+from tests.smoke.conftest import machine, process_status, setting, status, unit
 
 UNIT = "zookeeper.service"
-DATA = "/var/lib/zookeeper"
 TOP_LEVEL = [
     "/admin/delete_topics",
     "/brokers/ids",
@@ -29,9 +30,15 @@ TOP_LEVEL = [
 ]
 
 
+def port(name):
+    return int(setting(name, "zookeeper_client_port", default=2181))
+
+
 def ask(name, word):
     """The server's answer to one of its four-letter commands."""
-    script = f"exec 3<>/dev/tcp/127.0.0.1/2181; printf {word} >&3; cat <&3"
+    listens_on = setting(name, "zookeeper_client_address", default="0.0.0.0")
+    address = "127.0.0.1" if listens_on in ("", "0.0.0.0", "::") else listens_on
+    script = f"exec 3<>/dev/tcp/{address}/{port(name)}; printf {word} >&3; cat <&3"
     return machine(name).check_output("bash -c %s", script)
 
 
@@ -43,9 +50,15 @@ def mode(name):
 @pytest.fixture(scope="module")
 def zookeeper(cluster):
     """A kazoo client below the cluster's chroot."""
-    servers = ",".join(f"{cluster.address(name)}:2181" for name in cluster.hosts("zookeeper"))
+    names = cluster.hosts("zookeeper")
+    addresses = {
+        name: setting(name, "zookeeper_address", default=cluster.service_address(name)) for name in names
+    }
+    servers = ",".join(host_port(addresses[name], port(name)) for name in names)
     chroot = cluster.variables(cluster.hosts("brokers")[0]).get("broker_zookeeper_chroot", "")
-    client = KazooClient(hosts=servers + chroot, timeout=10, read_only=True)
+    tunnel = cluster.tunnel(names[0], addresses[names[0]])
+    handler = by_ssh.KazooHandler(tunnel) if tunnel else None
+    client = KazooClient(hosts=servers + chroot, timeout=10, read_only=True, handler=handler)
     client.start(timeout=15)
     yield client
     client.stop()
@@ -86,7 +99,7 @@ def test_the_process_has_no_privileges(zookeeper_name):
 
 
 def test_the_client_port_is_open(zookeeper_name):
-    assert machine(zookeeper_name).socket("tcp://2181").is_listening
+    assert machine(zookeeper_name).socket(f"tcp://{port(zookeeper_name)}").is_listening
 
 
 def test_the_server_is_alive(zookeeper_name):
@@ -97,9 +110,10 @@ def test_data_is_kept_where_it_belongs(zookeeper_name, cluster):
     host = machine(zookeeper_name)
     wanted = cluster.variables(zookeeper_name).get("zookeeper_id")
     place = cluster.hosts("zookeeper").index(zookeeper_name) + 1
-    assert host.file(f"{DATA}/myid").content_string.strip() == str(wanted or place)
-    assert host.file(f"{DATA}/version-2").user == "zookeeper"
-    assert oct(host.file(DATA).mode) == oct(0o750)
+    data = setting(zookeeper_name, "zookeeper_data_dir", default="/var/lib/zookeeper")
+    assert host.file(f"{data}/myid").content_string.strip() == str(wanted or place)
+    assert host.file(f"{data}/version-2").user == "zookeeper"
+    assert oct(host.file(data).mode) == oct(0o750)
 
 
 def test_the_ensemble_has_one_leader(cluster):
@@ -121,7 +135,7 @@ def test_exactly_the_inventorys_brokers_are_registered(zookeeper, cluster):
 
 def test_a_brokers_registration_says_where_it_is(zookeeper, broker):
     registered = json.loads(zookeeper.get(f"/brokers/ids/{broker.broker_id}")[0])
-    between = [f"BROKER://{broker.address}:{broker.internal_port}"] if broker.internal_port else []
+    between = [f"BROKER://{host_port(broker.address, broker.internal_port)}"] if broker.internal_port else []
     assert registered["endpoints"] == [f"PLAINTEXT://{broker.bootstrap}", *between]
     assert (registered["host"], registered["port"]) == (broker.address, broker.port)
     assert registered["version"] == 5

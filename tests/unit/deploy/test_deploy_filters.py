@@ -9,6 +9,7 @@ from tests.support.deploy_code import ROOT, load
 
 filters = load("plugins/filter/landline.py")
 zookeeper = load("plugins/filter/zookeeper_inventory.py")
+security = load("plugins/filter/broker_security.py")
 
 SETTINGS = {
     "first_id": "4",
@@ -27,10 +28,11 @@ SETTINGS = {
     "has_http_tokens": False,
     "http_address": "192.0.2.1",
     "config_dir": "/etc/landline",
-    "data_dir": "/var/lib/landline",
+    "data_dirs": ["/var/lib/landline"],
     "release": "0.1.0-abc",
     "unit": "[Unit]",
     "properties": {"broker.rack": "h1"},
+    "properties_by_id": {},
 }
 
 
@@ -49,7 +51,7 @@ def test_each_further_broker_of_a_host_has_the_next_id_and_ports():
         (5, 9102, 8102),
         (6, 9112, 8112),
     ]
-    assert brokers[1]["data_dir"] == "/var/lib/landline/broker-5"
+    assert brokers[1]["data_dirs"] == ["/var/lib/landline/broker-5"]
     assert brokers[1]["unit"] == "landline-broker@5.service"
     assert brokers[1]["properties"]["advertised.listeners"] == "PLAINTEXT://192.0.2.1:9102"
 
@@ -191,6 +193,26 @@ def test_an_ipv6_address_stands_in_brackets_in_urls_and_listeners():
         assert filters.zookeeper_connect([host], 2181, "/kafka") == "[2001:db8::1]:2181/kafka"
         lines = zookeeper.zookeeper_lines([host], 2888, 3888)
         assert lines == {"1": "[2001:db8::1]:2888:3888"}
+
+
+def test_services_have_an_address_apart_from_that_of_ssh_where_the_inventory_has_one():
+    host = {"inventory_hostname": "a", "ansible_host": "192.0.2.1", "landline_address": "2001:db8::1"}
+    assert filters.broker_urls([host], 8092, 10) == ["http://[2001:db8::1]:8092"]
+    assert filters.zookeeper_connect([host], 2181) == "[2001:db8::1]:2181"
+    assert zookeeper.zookeeper_lines([host], 2888, 3888) == {"1": "[2001:db8::1]:2888:3888"}
+    assert security.broker_bootstrap([host], "tls", 9093) == "[2001:db8::1]:9093"
+    # A client may check the certificate against either.
+    assert security.broker_certificate_names(host) == ["a", "192.0.2.1", "2001:db8::1"]
+    own = {**host, "zookeeper_address": "zk-a", "broker_advertised_host": "kafka-a"}
+    assert filters.zookeeper_connect([own], 2181) == "zk-a:2181"
+    assert filters.broker_urls([own], 8092, 10) == ["http://kafka-a:8092"]
+
+
+@pytest.mark.parametrize(
+    ("host", "listens_on"), [("2001:db8::1", "::"), ("192.0.2.1", "0.0.0.0"), ("kafka-a", "0.0.0.0")]
+)
+def test_all_interfaces_are_those_of_the_family_of_the_address(host, listens_on):
+    assert filters.any_address(host) == listens_on
 
 
 def test_the_role_of_spark_brackets_an_ipv6_address():

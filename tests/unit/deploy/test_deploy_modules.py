@@ -174,7 +174,8 @@ def test_only_a_broker_that_knows_reloads_gets_one_and_others_their_turn(tmp_pat
     path.write_text("log.retention.hours=1\n")
     properties = {"log.retention.hours": "2"}
     about = {"id": 1, "unit": "u", "fingerprint": "f", "config": str(path), "properties": properties}
-    params = {"config_dir": tmp_path, "release_done": path, "ports": [], "ca_file": None, "token_file": None}
+    nothing = {"ports": [], "mounts": [], "ca_file": None, "token_file": None}
+    params = {**nothing, "config_dir": tmp_path, "release_done": path, "unit_dir": tmp_path}
     with broker(said) as url:
         found = instances.look({**params, "brokers": [{**about, "url": url}], "timeout": 2})
     assert {each for each in ("reloading", "outdated") if found[each]} == {how}

@@ -64,6 +64,7 @@ def test_hosts_are_reached_with_the_labs_own_key_and_connections(tmp_path, lab_o
     assert f"-F {tmp_path}/inv/ssh_config" in variables["ansible_ssh_common_args"]
     assert f"ControlPath={tmp_path}/inv/cm/%h" in variables["ansible_ssh_common_args"]
     assert variables["ansible_python_interpreter"] == "/usr/bin/python3"
+    assert variables["landline_lab"], "by which playbooks for labs only know one"
 
 
 def test_the_directory_that_controller_and_hosts_share_is_sparks(tmp_path):

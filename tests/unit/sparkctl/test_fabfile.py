@@ -296,18 +296,10 @@ def test_inventory_gives_master_and_workers_with_their_connection() -> None:
     )
     assert [worker.name for worker in cluster.workers] == ["h1", "h2", "h3"]
     assert cluster.url == "spark://192.168.0.1:7070"
-    assert cluster.ui_json == "http://10.0.0.1:8080/json/"
-    assert cluster.master == Host(
-        "h1",
-        "10.0.0.1",
-        "192.168.0.1",
-        "admin",
-        2222,
-        None,
-        "/lab/ssh_config",
-        "/lab/known",
-        check_host_key=False,
-    )
+    assert cluster.ui_json == "http://192.168.0.1:8080/json/"
+    options = "-F /lab/ssh_config -o UserKnownHostsFile=/lab/known -oStrictHostKeyChecking=no"
+    login = (*options.split(), "-o", "Port=2222", "-o", "User=admin")
+    assert cluster.master == Host("h1", "10.0.0.1", "192.168.0.1", login)
     assert cluster.workers[1].address == "h2"
 
 
@@ -374,9 +366,10 @@ def test_missing_inventory_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -
 def test_connection_refuses_a_host_whose_key_it_does_not_know(tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.write_text("")
-    strict = connect(Host("h1", "10.0.0.1", "10.0.0.1", known_hosts=str(known)))
+    only = ("-F", "/dev/null", "-o", f"UserKnownHostsFile={known}")
+    strict = connect(Host("h1", "10.0.0.1", "10.0.0.1", only))
     assert isinstance(strict.client._policy, paramiko.RejectPolicy)  # type: ignore[attr-defined]
-    lax = connect(Host("h1", "10.0.0.1", "10.0.0.1", check_host_key=False))
+    lax = connect(Host("h1", "10.0.0.1", "10.0.0.1", (*only, "-o", "StrictHostKeyChecking=no")))
     assert isinstance(lax.client._policy, paramiko.AutoAddPolicy)  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,138 @@
+"""Disks: which directories a broker has, and what keeps it from running without one of its file systems."""
+
+import re
+from pathlib import Path
+
+import jinja2
+import pytest
+
+from tests.support.deploy_code import ROOT, load
+from tests.unit.deploy.test_deploy_filters import SETTINGS, fingerprints
+
+brokers = load("plugins/filter/landline.py")
+disks = load("plugins/filter/disks.py")
+mounts = load("plugins/module_utils/mounts.py")
+
+MOUNTINFO = """\
+21 1 0:20 / / rw,relatime shared:1 - overlay overlay rw
+30 21 8:17 / /data/1 rw,relatime - ext4 /dev/sdb1 rw
+31 21 8:33 /x /data/with\\040space rw - ext4 /dev/sdc1 rw
+"""
+FSTAB = """\
+# UUID=1 /commented ext4 defaults 0 0
+UUID=2  /data/1/  ext4  nofail 0 2
+UUID=3  /data/2   xfs   noauto 0 2
+UUID=4  none      swap  sw 0 0
+"""
+
+
+def missing(*directories, wanted=(), units=None, mounted=("/", "/data/1")):
+    return mounts.missing_mounts(
+        directories, wanted, units or {}, mounts.points_in_fstab(FSTAB), set(mounted)
+    )
+
+
+def test_a_disk_of_fstab_that_is_not_mounted_is_missing():
+    assert missing("/data/1/broker-1") == []
+    assert missing("/data/1/broker-1", "/data/2/broker-1") == [
+        "nothing is mounted at /data/2 for /data/2/broker-1 (it is in /etc/fstab)"
+    ]
+
+
+def test_a_disk_that_the_inventory_wants_is_missing_even_if_the_host_knows_none():
+    assert missing("/srv/a/broker-1", wanted=["/srv/a/"]) == [
+        "nothing is mounted at /srv/a for /srv/a/broker-1 (the inventory wants it)"
+    ]
+    assert missing("/srv/a/broker-1", wanted=["/srv/a"], mounted=["/srv/a"]) == []
+
+
+def test_a_disk_that_a_broker_was_deployed_with_is_missing_when_it_is_gone():
+    unit = {"/etc/systemd/system/u": "[Unit]\nAssertPathIsMountPoint=/srv/50%%\n"}
+    (told,) = missing("/srv/50%/broker-1", units=unit)
+    assert told.endswith("(/etc/systemd/system/u asserts it)")
+
+
+@pytest.mark.parametrize("directory", ["/data/20/broker-1", "/data", "/var/lib/landline/broker-1"])
+def test_a_disk_that_the_directory_is_not_on_is_not_missed(directory):
+    assert missing(directory, wanted=["/"]) == []
+
+
+def test_a_directory_is_on_the_nearest_file_system_and_the_root_is_none():
+    points = mounts.points_in_mountinfo(MOUNTINFO)
+    assert points == {"/", "/data/1", "/data/with space"}
+    assert mounts.own_mount("/data/1/broker-1", points) == "/data/1"
+    assert mounts.own_mount("/data/1", points) == "/data/1"
+    assert mounts.own_mount("/data/10", points) == ""
+
+
+# As `systemd-escape --path --suffix=mount` has them.
+@pytest.mark.parametrize(
+    ("point", "unit"),
+    [
+        ("/data/1", "data-1.mount"),
+        ("/var/lib/landline/", "var-lib-landline.mount"),
+        ("/.a b/c-d/é", r"\x2ea\x20b-c\x2dd-\xc3\xa9.mount"),
+    ],
+)
+def test_the_unit_of_a_mount_point_has_systemds_name(point, unit):
+    assert mounts.mount_unit(point) == unit
+
+
+def test_a_disk_starts_the_services_that_are_on_it():
+    assert disks.disk_links({"a.service": ["/data/1"], "b.service": []}, "/etc/systemd/system") == [
+        {
+            "directory": "/etc/systemd/system/data-1.mount.wants",
+            "path": "/etc/systemd/system/data-1.mount.wants/a.service",
+            "src": "/etc/systemd/system/a.service",
+        }
+    ]
+
+
+def test_each_broker_has_a_directory_on_every_disk():
+    both = {**SETTINGS, "count": 2, "data_dirs": ["/data/1", "/data/2"]}
+    first, second = brokers.broker_instances(both)
+    assert first["properties"]["log.dirs"] == "/data/1/broker-4,/data/2/broker-4"
+    assert second["data_dirs"] == ["/data/1/broker-5", "/data/2/broker-5"]
+    assert fingerprints(data_dirs=["/data/1"]) != fingerprints()
+
+
+@pytest.mark.parametrize("key", [5, "5"])
+def test_one_broker_of_a_host_may_have_other_properties(key):
+    own = {key: {"log.dirs": ["/fast/x", "/fast/y"], "num.io.threads": 4}}
+    settings = {**SETTINGS, "count": 2, "properties": {"num.io.threads": 8}, "properties_by_id": own}
+    first, second = brokers.broker_instances(settings)
+    assert (first["properties"]["num.io.threads"], second["properties"]["num.io.threads"]) == ("8", "4")
+    assert second["data_dirs"] == ["/fast/x", "/fast/y"]
+    assert first["data_dirs"] == ["/var/lib/landline/broker-4"]
+    ours, changed = fingerprints(count=2), fingerprints(count=2, properties_by_id=own)
+    assert (ours[0] == changed[0], ours[1] == changed[1]) == (True, False)
+
+
+def unit_of(dirs, points):
+    """A broker's unit as the role writes it."""
+    environment = jinja2.Environment(undefined=jinja2.ChainableUndefined, trim_blocks=True, autoescape=False)
+    environment.tests["match"] = lambda text, pattern: re.match(pattern, text) is not None
+    text = Path(ROOT / "roles/broker/templates/landline-broker@.service.j2").read_text()
+    return environment.from_string(text).render(
+        broker_unit_dirs=dirs, broker_unit_mounts=points, broker_unit_id=1
+    )
+
+
+def test_the_unit_needs_the_disks_and_may_write_there_only():
+    lines = unit_of(["/data/1/broker-1", "/data/2/broker-1"], ["/data/1", "/data/2"]).splitlines()
+    assert "RequiresMountsFor=/data/1/broker-1 /data/2/broker-1" in lines
+    assert [each for each in lines if each.startswith("Assert")] == [
+        "AssertPathIsMountPoint=/data/1",
+        "AssertPathIsMountPoint=/data/2",
+    ]
+    assert [each for each in lines if each.startswith("ReadWrite")] == [
+        "ReadWritePaths=-/data/1/broker-1",
+        "ReadWritePaths=-/data/2/broker-1",
+    ]
+    assert not [each for each in lines if each.startswith("StateDirectory")]
+
+
+def test_the_unit_of_a_broker_below_var_lib_has_its_directory_made_by_systemd():
+    lines = unit_of(["/var/lib/landline/broker-1"], []).splitlines()
+    assert "StateDirectory=landline/broker-%i" in lines
+    assert not [each for each in lines if each.startswith(("ReadWrite", "Assert"))]
