@@ -99,6 +99,16 @@ cluster-down: setup ## Destroy the lab: no process, mount, cgroup, namespace or 
 deploy: setup wheelhouse ## Run deploy.yml on the lab, or on INVENTORY's hosts; rolls running services
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook deploy.yml $(ANSIBLE_ARGS)
 
+.PHONY: plan
+plan: setup wheelhouse ## Show what a deploy would do with each broker, whether it may now, and how long it takes: PLAN=build/plan.json
+	@mkdir -p build
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/plan.yml --check -e 'landline_plan_file=$(abspath $(or $(PLAN),build/plan.json))' $(ANSIBLE_ARGS)
+	@$(PY) -m tools.plan_table $(or $(PLAN),build/plan.json)
+
+.PHONY: apply
+apply: setup ## Do what a plan says and nothing else: PLAN=build/plan.json (with the ANSIBLE_ARGS of make plan)
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/apply.yml -e 'landline_plan=$(abspath $(or $(PLAN),build/plan.json))' $(ANSIBLE_ARGS)
+
 .PHONY: restart
 restart: setup ## Restart all brokers one at a time, watching the ISRs
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/restart.yml $(ANSIBLE_ARGS)
