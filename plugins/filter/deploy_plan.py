@@ -19,6 +19,8 @@ SERVERS_OF_PLAN = 0.6
 # What is believed of another run's looks.
 _MOST_FACTOR = 5.0
 INSTALL_S = 30.0
+# Until Ansible has read its playbooks.
+BEGIN_S = 3.0
 SERVER_S = 10.0
 # What the keys of a digest mean, where they are no path.
 _RUNNING = {"wanted": "release and settings that need a restart", "found": "process that runs"}
@@ -141,7 +143,7 @@ def deploy_plan(
         row["host"]: row["turns"] * typical(row["host_s"], plan_s, plan_s * HOST_OF_PLAN) for row in restarts
     }
     parts = {
-        "look": plan_s * (1 + SERVERS_OF_PLAN),
+        "look": BEGIN_S + plan_s * (1 + SERVERS_OF_PLAN),
         "prepare": typical(rests, plan_s, plan_s * REST_OF_PLAN),
         "install": 0.0 if all(row["is_installed"] for row in brokers) else INSTALL_S,
         "start": max((start_s(row) for row in brokers if row["action"] in STARTS), default=0.0),
