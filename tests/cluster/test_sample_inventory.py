@@ -3,12 +3,14 @@
 In a lab of this test's own, whose hosts have nothing but what the sample asks of a host.
 """
 
+import json
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -149,6 +151,59 @@ def test_a_release_that_nobody_has_is_refused_and_nothing_is_touched(lab, invent
     assert runs(lab) == before
 
 
+def main_pids(lab):
+    """The brokers' processes, by their ids."""
+    command = "systemctl show --property=MainPID --value 'landline-broker@*'"
+    return {
+        number: lab.run(host.name, command).stdout.strip() for number, host in enumerate(lab.hosts, start=1)
+    }
+
+
+def planned(inventory, file, settings):
+    """A plan, and what was shown of it."""
+    done = deploy("plan", inventory, f"PLAN={file}", settings=settings)
+    return json.loads(file.read_text()), done.stdout
+
+
+SLOW = "s/^( +)stats.local_ns \\+= ended - started/\\1time.sleep(0.3); stats.local_ns += time.monotonic_ns() - started/"
+TABLE = f"/opt/landline/releases/{NEXT}/venv/lib/python3*/site-packages/broker/server/apis"
+
+
+def deploy(verb, inventory, *more, check=True, settings="", tags="broker"):
+    wanted = f"ANSIBLE_ARGS=--tags {tags} -e landline_version={NEXT} {settings}"
+    return make(verb, f"INVENTORY={os.path.relpath(inventory, ROOT)}", wanted, *more, check=check)
+
+
+def test_a_release_that_is_slow_goes_back_by_itself_and_no_other_broker_is_touched(lab, inventory: Path):
+    """Slow by 0.3 s with every request; whatever else clients do, the deploy's own probe is among them."""
+    before, pids = runs(lab), main_pids(lab)
+    deploy("deploy", inventory, tags="broker_install")
+    for host in lab.hosts:
+        # What was compiled is not looked at again.
+        lab.run(
+            host.name,
+            f"cd {TABLE} && cp table.py /root/ && sed -E -i '{SLOW}' table.py && rm __pycache__/table.*",
+        )
+    done = deploy("deploy", inventory, check=False)
+    for host in lab.hosts:
+        lab.run(host.name, f"cd {TABLE} && mv /root/table.py . && rm -f __pycache__/table.*")
+    assert done.returncode != 0
+    words = re.sub(r"\s+", " ", done.stdout)
+    worse = re.search(
+        r"landline-broker@(\d)\.service on kafka-\w went first and is worse: its \w+ requests take", words
+    )
+    assert worse is not None
+    assert (
+        "It went back to the release and the configuration that it had, and is in sync. No other broker was"
+        in words
+    )
+    assert runs(lab) == before
+    assert [n for n, pid in main_pids(lab).items() if pid != pids[n]] == [int(worse[1])]
+    # What it cost clients is told all the same.
+    assert re.search(r"landline\.probe for \d+ s: \d+ records acknowledged, 0 failed, 0 not read", words)
+    assert "longest gap" in words
+
+
 def test_the_next_release_is_rolled_out_and_taken_back_from_what_is_on_the_hosts_under_load(
     lab, inventory: Path
 ):
@@ -169,3 +224,39 @@ def test_the_next_release_is_rolled_out_and_taken_back_from_what_is_on_the_hosts
                 assert f"/releases/{version}/" in said, "the process"
     assert load.failed == []
     assert load.acked <= numbers_in(bootstrap, "orders", 3)
+
+
+def test_a_plan_is_what_is_done_and_how_long_it_takes(lab, inventory: Path, tmp_path):
+    file, errors = tmp_path / "plan.json", []
+    # The first one is by starts. Of the others, which are by measured turns, the best: this machine is a test's.
+    for partitions in (2, 3, 4, 5):
+        settings = f'-e \'{{"broker_properties": {{"num.partitions": {partitions}}}}}\''
+        plan, said = planned(inventory, file, settings)
+        assert [row["action"] for row in plan["brokers"]] == ["restart"] * 3
+        assert all(
+            row["allowed"] == {"now": True, "why": f"broker {row['id']} may stop"} for row in plan["brokers"]
+        )
+        assert f"+num.partitions={partitions}" in said
+        before, began = main_pids(lab), time.monotonic()
+        if partitions == 2:
+            # Something on a host is not as it was when the plan was made.
+            lab.run("h2", "sed -i 's/^# .*/&\\n# by hand/' /etc/landline/broker-2.properties")
+            done = deploy("apply", inventory, f"PLAN={file}", settings=settings, check=False)
+            assert done.returncode != 0
+            assert "another /etc/landline/broker-2.properties on the host" in re.sub(r"\s+", " ", done.stdout)
+            assert main_pids(lab) == before
+            plan, _ = planned(inventory, file, settings)
+            began = time.monotonic()
+        done = deploy("apply", inventory, f"PLAN={file}", settings=settings)
+        took_s = time.monotonic() - began
+        assert not set(main_pids(lab).values()) & set(before.values())
+        assert re.search(r"records acknowledged, 0 failed, 0 not read", re.sub(r"\s+", " ", done.stdout))
+        if plan["is_measured"]:
+            errors.append(abs(plan["seconds"] - took_s) / took_s)
+            if errors[-1] <= 0.2:
+                break
+    assert min(errors) <= 0.2, errors
+    # Nothing is left of it.
+    plan, said = planned(inventory, file, settings)
+    assert {row["action"] for row in plan["brokers"] + plan["zookeeper"]} == {"unchanged"}
+    assert "Nothing to do." in said

@@ -190,7 +190,8 @@ def partitions_of(config: Mapping[str, Any]) -> int:
         metadata = admin.list_topics(timeout=REACH_S)
         if TOPIC not in metadata.topics:
             count = min(len(metadata.brokers), MOST_PARTITIONS)
-            new = NewTopic(TOPIC, count, -1, config={"retention.ms": "3600000"})
+            # With one replica in sync it is content, so that it never forbids a broker's stop.
+            new = NewTopic(TOPIC, count, -1, config={"retention.ms": "3600000", "min.insync.replicas": "1"})
             try:
                 admin.create_topics([new], operation_timeout=REACH_S)[TOPIC].result(REACH_S)
             except KafkaException as error:
