@@ -23,6 +23,9 @@ TIMES_FAILED = 3.0
 _ROW = re.compile(r'^kafka_network_requestmetrics_(\w+?)_total\{request="(\w+)"\} (\S+)$', re.MULTILINE)
 _SERVES = {"RunningAsBroker", "RunningAsController"}
 
+# What is known of a broker that serves, and does not say more without a token.
+SERVES: Mapping[str, Any] = {"state": "RunningAsBroker"}
+
 Partition = tuple[str, int]
 
 
@@ -80,7 +83,9 @@ def why_worse(broker_id: int, own: Sequence[Look], others: Sequence[Sequence[Loo
     answered = [looks for looks in others if len(looks) > 1]
     if len({look.process for look in own}) > 1:
         return [f"its process ended while it was watched, {len({look.process for look in own}) - 1} times"]
-    if len(own) < 2 or not own[-1].serves:
+    if len(own) < 2:
+        return []
+    if not any(look.serves for look in own[-2:]):  # one answer may be late
         return ["it does not serve clients any more"]
     found = [*_partitions(broker_id, own, answered)]
     load = load_between(own[0], own[-1])

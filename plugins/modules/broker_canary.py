@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.broker_http import ask, first_line
+from ansible.module_utils.broker_http import UNAUTHORIZED, ask, first_line
 from ansible.module_utils.broker_status import status_in
-from ansible.module_utils.canary import Look, look_of, why_worse
+from ansible.module_utils.canary import SERVES, Look, look_of, why_worse
 
 DOCUMENTATION = """
 module: broker_canary
@@ -65,6 +65,8 @@ reasons:
 ANSWER_S = 5.0
 # At most so many others are asked: the answers of thousands of partitions are long.
 MOST = 20
+# However slow the answers are, so many looks are taken.
+LEAST = 3
 
 
 def process_of(unit: str) -> str:
@@ -81,29 +83,33 @@ def look(url: str, params: dict[str, Any], token: str, unit: str = "") -> Look |
     metrics = ask(broker, "/metrics", ANSWER_S, params["ca_file"], token)
     if not unit and (status.code != 200 or metrics.code != 200):
         return None
-    return look_of(status_in(status.code, status.body), metrics.body, process_of(unit) if unit else "")
+    told = status_in(status.code, status.body)
+    if status.code == UNAUTHORIZED and ask(broker, "/readyz", ANSWER_S, params["ca_file"], token).code == 200:
+        told = SERVES
+    return look_of(told, metrics.body, process_of(unit) if unit else "")
 
 
 def watch(params: dict[str, Any], token: str) -> tuple[list[Look], list[list[Look]]]:
     """Returns the looks at the broker, and those at each of the others."""
     broker, urls = params["broker"], params["others"][:MOST]
     own: list[Look] = []
-    beside: list[list[Look]] = [[] for _ in urls]
+    beside: dict[str, list[Look]] = {url: [] for url in urls}
     deadline = time.monotonic() + params["seconds"]
     with ThreadPoolExecutor(MOST) as pool:
-        while True:
+        while time.monotonic() < deadline or len(own) < LEAST:
             began = time.monotonic()
-            asked = [pool.submit(look, url, params, token) for url in urls]
+            asked = {url: pool.submit(look, url, params, token) for url in beside}
             mine = look(broker["url"], params, token, broker["unit"])
             if mine is not None:
                 own.append(mine)
-            for looks, answer in zip(beside, asked, strict=True):
+            for url, answer in asked.items():
                 found = answer.result()
-                if found is not None:
-                    looks.append(found)
-            if time.monotonic() >= deadline:
-                return own, beside
+                if found is None:
+                    del beside[url]  # nobody waits for it a second time
+                else:
+                    beside[url].append(found)
             time.sleep(max(params["every_s"] - (time.monotonic() - began), 0.1))
+    return own, list(beside.values())
 
 
 def main() -> None:
