@@ -158,6 +158,7 @@ def deploy_plan(
         "brokers": rows,
         "zookeeper": list(servers),
         "unreached": sorted(settings["unreached"]),
+        "look_s": round(plan_s, 2),
         "parts_s": {key: round(value, 1) for key, value in parts.items()},
         "seconds": round(sum(parts.values()), 1),
         "is_measured": bool(rests) and all(row["turns_s"] for row in restarts),
