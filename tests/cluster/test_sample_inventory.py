@@ -234,8 +234,8 @@ def looks_of_last_run(lab):
 
 def test_a_plan_is_what_is_done_and_how_long_it_takes(lab, inventory: Path, tmp_path):
     file, errors = tmp_path / "plan.json", []
-    # The first one is by starts, the others by measured turns. A run on a machine that was slower or faster by then than
-    # while the plan was made says nothing.
+    # The first one is by starts, the others by measured turns. A run says nothing if the machine was slower or faster
+    # by then than while the plan was made.
     for partitions in (2, 3, 4, 5):
         settings = f'-e \'{{"broker_properties": {{"num.partitions": {partitions}}}}}\''
         plan, said = planned(inventory, file, settings)
