@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from lab import identity
 from rig.wait import wait_until
 from rig.wire import cluster_view
 from tests.support.deploying import ROOT, make
@@ -89,7 +90,9 @@ def inventory(lab, archives, tmp_path, monkeypatch):
     assert f"\nlandline_version: {VERSION}\n" in settings.read_text()
     settings.write_text(f"{settings.read_text()}broker_archive_dir: {archives}\n")
     monkeypatch.setenv("ANSIBLE_PRIVATE_KEY_FILE", str(lab.files.key))
-    monkeypatch.setenv("ANSIBLE_SSH_COMMON_ARGS", f"-F {lab.files.ssh_config}")
+    # Hosts of other labs have the same addresses: shared connections by Ansible's path would lead into these.
+    shared = f"-o ControlPath={identity.control_path(lab.files)}"
+    monkeypatch.setenv("ANSIBLE_SSH_COMMON_ARGS", f"-F {lab.files.ssh_config} {shared}")
     return hosts
 
 
