@@ -17,6 +17,8 @@ BROKERS_PER_HOST ?= 1
 IMAGE ?=
 # An inventory of real hosts; empty: the lab's inventory.
 INVENTORY ?=
+# The plan of `make plan` and `make apply`.
+PLAN ?= build/plan.json
 # Additional arguments for `python -m tools.release`, for example RELEASE_ARGS="--platform cp311-x86_64".
 RELEASE_ARGS ?=
 # Additional arguments for ansible-playbook, for example ANSIBLE_ARGS="--check --diff".
@@ -53,6 +55,8 @@ LAB_PACKAGES := systemd-container mmdebstrap nftables iproute2 openssh-client e2
 JAVA_PACKAGES := default-jre-headless maven
 KERBEROS_PACKAGES := krb5-kdc krb5-admin-server python3-gssapi
 TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) $(KERBEROS_PACKAGES) zookeeper libslf4j-java kcat procps chromium
+
+PLAN_FILE = $(abspath $(PLAN))
 
 # Ansible, pytest and Spark's driver reach a lab's hosts only from inside its network.
 INSIDE = $(if $(INVENTORY),,$(PY) -m lab enter $(LAB) --)
@@ -106,6 +110,16 @@ deploy: setup wheelhouse ## Run deploy.yml on the lab, or on INVENTORY's hosts; 
 .PHONY: preflight
 preflight: setup ## Look at all hosts as a deploy does before it changes anything, and name every fault
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/preflight.yml $(ANSIBLE_ARGS)
+
+.PHONY: plan
+plan: setup wheelhouse ## Show what a deploy would do with each broker, whether it may now, and how long it takes: PLAN=build/plan.json
+	@mkdir -p build && rm -f '$(PLAN_FILE)'
+	@code=0; $(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/plan.yml --check -e 'landline_plan_file=$(PLAN_FILE)' $(ANSIBLE_ARGS) || code=$$?; \
+		[ ! -e '$(PLAN_FILE)' ] || $(PY) -m tools.plan_table '$(PLAN_FILE)'; exit $$code
+
+.PHONY: apply
+apply: setup ## Do what a plan says and nothing else: PLAN=build/plan.json (with the ANSIBLE_ARGS of make plan)
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/apply.yml -e 'landline_plan=$(PLAN_FILE)' $(ANSIBLE_ARGS)
 
 .PHONY: restart
 restart: setup ## Restart all brokers one at a time, watching the ISRs

@@ -42,6 +42,10 @@ exit codes: 0 done, or stopped as asked, 1 failed, 2 wrong arguments, 69 no ZooK
 await-return), 78 wrong configuration, 130 forced by a second ^C."""
 
 
+# Where a deploy writes a broker's properties.
+DEPLOYED: Final = "/etc/landline/broker-{}.properties"
+
+
 def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
     """The parser of the whole command line. Its options have the command's name as ``command``."""
     parser = argparse.ArgumentParser(
@@ -88,7 +92,23 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
         "stop, renews the permit meanwhile and gives it back at the end.",
     )
     for command in (may_stop, back):
-        command.add_argument("file", metavar="FILE", help="the broker's server.properties")
+        which = command.add_mutually_exclusive_group(required=True)
+        # Without a default, which would take the other one's place.
+        which.add_argument(
+            "file",
+            metavar="FILE",
+            nargs="?",
+            default=argparse.SUPPRESS,
+            help="the broker's server.properties",
+        )
+        which.add_argument(
+            "--broker",
+            dest="file",
+            metavar="ID",
+            type=_file_of_broker,
+            default=argparse.SUPPRESS,
+            help=f"a broker of this host that a deploy installed: the file is {DEPLOYED.format('ID')}",
+        )
         command.add_argument(
             "--holder", help="who asks; USER@HOST by default, and the same for both commands"
         )
@@ -254,6 +274,12 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535 are")
     return int(text)
+
+
+def _file_of_broker(text: str) -> str:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no broker's id")
+    return DEPLOYED.format(int(text))
 
 
 def _positive(text: str) -> float:

@@ -46,6 +46,7 @@ VERBS: Final = {
     "lint": Verb(PART),
     "cluster-up": Verb("made the cluster that the others are run on"),
     "cluster-down": Verb("ends the cluster that the others are run on"),
+    "apply": Verb("rolls for minutes; tests/cluster/test_sample_inventory.py does"),
     "restart": Verb("rolls for minutes; tests/cluster/test_cluster_up.py does"),
     "certificates": Verb("needs a secured cluster; tests/cluster/test_secured_by_playbook.py has one"),
     "release": Verb(
@@ -99,6 +100,9 @@ INSTEAD: Final = {
     "make preflight INVENTORY=inventory/production/hosts.yml": Instead(
         "asks for a release that was not made",
         "make preflight INVENTORY={scratch}/mine/hosts.yml ANSIBLE_ARGS='-e landline_version=dev'",
+    ),
+    "make plan PLAN=build/plan.json": Instead(
+        "would write into the checkout", "make plan PLAN={scratch}/plan.json"
     ),
     "make backup INVENTORY=inventory/production/hosts.yml FILE=/srv/backup/landline.tree": Instead(
         "is for an inventory of the reader's own", "make backup FILE={scratch}/landline.tree"

@@ -88,12 +88,11 @@ class Turn:
         self._pause = pause
 
     def why_not_now(self) -> list[str]:
-        """The reasons against a stop now, except another holder's permit; takes nothing. Raises
-        as :meth:`ask`.
-        """
+        """The reasons against a stop now, another holder's permit first; takes nothing. Raises as :meth:`ask`."""
+        held = self._permit.held_by_another(self._lease)
         view = self._read()
         self._check(view)
-        return self._doubts(view)
+        return [*([] if held is None else [str(held)]), *self._doubts(view)]
 
     def ask(self, within_s: float) -> list[str]:
         """Asks for the permit; returns an empty list when it is granted. Otherwise returns the reasons

@@ -97,6 +97,14 @@ class StopPermit:
                 continue  # another writer was faster, or this was our own first try: read again
             return None
 
+    def held_by_another(self, lease: Lease) -> Held | None:
+        """The lease of another holder, or of this one for another broker, that has not expired. Takes nothing."""
+        found = self._read()
+        if found is None or found[0] is None or found[0].is_of(lease.holder, lease.broker_id):
+            return None
+        remaining_ms = found[1].mtime_ms + found[0].for_ms - self._now_ms()
+        return Held(found[0], remaining_ms) if remaining_ms > 0 else None
+
     def held_by(self, holder: str, broker_id: int) -> Lease | None:
         """The stored lease, if this holder still has it."""
         found = self._read()

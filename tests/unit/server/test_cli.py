@@ -62,6 +62,9 @@ def test_help_names_every_command():
         (["start"], "required: FILE"),
         (["standalone", "--port", "99999"], "'99999' is no port"),
         (["check-config", "f", "--override", "novalue"], "'novalue' is not KEY=VALUE"),
+        (["may-stop"], "one of the arguments FILE --broker is required"),
+        (["may-stop", "f", "--broker", "3"], "not allowed with argument"),
+        (["may-stop", "--broker", "three"], "'three' is no broker's id"),
         (["may-stop", "f", "--within", "soon"], "'soon' is no number of seconds"),
         (["may-stop", "f", "--within", "-1"], "'-1' is no number of seconds"),
         (["may-stop", "f", "--within", "inf"], "'inf' is no number of seconds"),
@@ -78,6 +81,12 @@ def test_wrong_arguments_are_told(arguments, message, capsys):
 def test_seconds_are_taken_as_playbooks_and_systemd_write_them(within, tmp_path, capsys):
     assert main(["may-stop", str(tmp_path / "absent"), "--within", within]) == EXIT_CONFIG
     assert "No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["may-stop", "await-return"])
+def test_a_broker_that_a_deploy_installed_is_known_by_its_id(verb, capsys):
+    assert main([verb, "--broker", "987654", "--for", "120s"]) == EXIT_CONFIG
+    assert "/etc/landline/broker-987654.properties" in capsys.readouterr().err
 
 
 def test_a_good_file_is_called_good_with_its_warnings(tmp_path, capsys):

@@ -219,6 +219,16 @@ def test_a_dry_run_takes_nothing(turn):
     assert turn("deploy-2", 1).ask(0) == []
 
 
+def test_a_dry_run_says_who_has_the_permit(turn, cluster):
+    assert turn("deploy-1", 1).ask(0) == []
+    cluster.isr = (1, 3)
+    held, state = turn("deploy-2").why_not_now()
+    assert "held by deploy-1 for broker 1" in held
+    assert state.startswith("orders-7 would have 1 in sync")
+    cluster.isr = (1, 2, 3)
+    assert turn("deploy-1", 1).why_not_now() == []
+
+
 def test_the_permit_is_kept_until_the_broker_is_back_in_the_isr_that_it_was_in(turn, cluster, clock):
     assert turn().ask(0) == []
     cluster.isr, cluster.epochs = (1, 2), {1: 101, 2: 102}

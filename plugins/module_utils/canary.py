@@ -1,0 +1,150 @@
+"""Whether the first broker of a roll is worse than the others: from looks at all of them while it is watched. Pure.
+
+/metrics has counts and times by request, not their distribution. So a request's mean time during the watch is compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# A request is compared if both sides had so many of it.
+ENOUGH = 20
+# Slower: so many times as slow as the slowest other one, and by so much. Or so slow that nobody needs to be asked.
+TIMES_SLOWER = 3.0
+SLOWER_MS = 50.0
+FAR_TOO_SLOW_MS = 1000.0
+# Failing: such a part of the requests, so many of them, and so many times as many as of the others.
+FAILED_PART = 0.01
+FAILED_LEAST = 5
+TIMES_FAILED = 3.0
+_ROW = re.compile(r'^kafka_network_requestmetrics_(\w+?)_total\{request="(\w+)"\} (\S+)$', re.MULTILINE)
+_SERVES = {"RunningAsBroker", "RunningAsController"}
+
+# What is known of a broker that serves, and does not say more without a token.
+SERVES: Mapping[str, Any] = {"state": "RunningAsBroker"}
+
+Partition = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at a broker. `counts` are of /metrics, by request and kind: requests, errors, localtimems."""
+
+    serves: bool
+    leading: Sequence[Mapping[str, Any]] = ()
+    counts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    process: str = ""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a broker did between two looks: requests, failed ones, and mean milliseconds by request."""
+
+    requests: Mapping[str, float]
+    failed: float
+    mean_ms: Mapping[str, float]
+
+    @property
+    def failed_part(self) -> float:
+        return self.failed / max(sum(self.requests.values()), 1.0)
+
+
+def look_of(status: Mapping[str, Any] | None, metrics: str, process: str = "") -> Look:
+    """Returns a look, from the contents of /status and /metrics."""
+    told = status or {}
+    counts: dict[str, dict[str, float]] = {}
+    for kind, request, value in _ROW.findall(metrics):
+        counts.setdefault(request, {})[kind] = float(value)
+    return Look(told.get("state") in _SERVES, told.get("leading") or [], counts, process)
+
+
+def load_between(first: Look, last: Look) -> Load:
+    """Returns what a broker did between two looks. Of a process that began meanwhile, what it did since then."""
+    requests, mean_ms, failed = {}, {}, 0.0
+    for request, counts in last.counts.items():
+        before = first.counts.get(request, {})
+        done = {kind: value - before.get(kind, 0.0) for kind, value in counts.items()}
+        if done.get("requests", 0.0) < 0:
+            done = dict(counts)
+        failed += max(done.get("errors", 0.0), 0.0)
+        if done.get("requests", 0.0) > 0:
+            requests[request] = done["requests"]
+            mean_ms[request] = max(done.get("localtimems", 0.0), 0.0) / done["requests"]
+    return Load(requests, failed, mean_ms)
+
+
+def why_worse(broker_id: int, own: Sequence[Look], others: Sequence[Sequence[Look]]) -> list[str]:
+    """Returns in words why a broker is worse than the others; empty if it is not. Takes all looks at it and at each of
+    the others, oldest first. Others that gave no answer have no looks.
+    """
+    answered = [looks for looks in others if len(looks) > 1]
+    if len({look.process for look in own}) > 1:
+        return [f"its process ended while it was watched, {len({look.process for look in own}) - 1} times"]
+    if len(own) < 2:
+        return []
+    if not any(look.serves for look in own[-2:]):  # one answer may be late
+        return ["it does not serve clients any more"]
+    found = [*_partitions(broker_id, own, answered)]
+    load = load_between(own[0], own[-1])
+    beside = [load_between(looks[0], looks[-1]) for looks in answered]
+    return [*found, *_errors(load, beside), *_slow(load, beside)]
+
+
+def _partitions(broker_id: int, own: Sequence[Look], others: Sequence[Sequence[Look]]) -> Iterable[str]:
+    """Partitions whose replication suffers by this broker in the last two looks, and did not in the first one."""
+
+    def behind(at: int) -> set[Partition]:
+        return {part for looks in others for part in _missing(looks[at], broker_id)}
+
+    def short(at: int) -> set[Partition]:
+        # Followers that other leaders miss too have a fault of their own.
+        lost = {replica for looks in others for row in looks[at].leading for replica in _lost(row)}
+        return {_partition(row) for row in own[at].leading if set(_lost(row)) - lost}
+
+    out = (behind(-1) & behind(-2)) - behind(0)
+    if out:
+        yield f"it has left the ISR of {_named(out)}"
+    led = (short(-1) & short(-2)) - short(0)
+    if led:
+        yield f"{_named(led)}, which it leads, lost followers that other leaders have"
+
+
+def _errors(load: Load, others: Sequence[Load]) -> Iterable[str]:
+    most = max((other.failed_part for other in others), default=0.0)
+    if load.failed >= FAILED_LEAST and load.failed_part > max(FAILED_PART, TIMES_FAILED * most):
+        yield (
+            f"{load.failed:.0f} of its {sum(load.requests.values()):.0f} requests failed by unexpected errors "
+            f"({load.failed_part:.1%}; of the others' at most {most:.1%})"
+        )
+
+
+def _slow(load: Load, others: Sequence[Load]) -> Iterable[str]:
+    for request, took_ms in sorted(load.mean_ms.items()):
+        if load.requests[request] < ENOUGH:
+            continue
+        beside = [each.mean_ms[request] for each in others if each.requests.get(request, 0) >= ENOUGH]
+        slowest = max(beside, default=0.0)
+        slower = bool(beside) and took_ms > TIMES_SLOWER * slowest and took_ms > slowest + SLOWER_MS
+        if slower or took_ms > max(FAR_TOO_SLOW_MS, TIMES_SLOWER * slowest):
+            others_ms = f"the others' at most {slowest:.1f} ms" if beside else "no other has enough of them"
+            yield f"its {request} requests take {took_ms:.1f} ms on average ({others_ms})"
+
+
+def _missing(look: Look, broker_id: int) -> set[Partition]:
+    return {_partition(row) for row in look.leading if broker_id in _lost(row)}
+
+
+def _lost(row: Mapping[str, Any]) -> list[int]:
+    return [replica for replica in row["replicas"] if replica not in row["isr"]]
+
+
+def _partition(row: Mapping[str, Any]) -> Partition:
+    return str(row["topic"]), int(row["partition"])
+
+
+def _named(partitions: Iterable[Partition]) -> str:
+    names = [f"{topic}-{number}" for topic, number in sorted(partitions)]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
