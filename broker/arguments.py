@@ -177,6 +177,9 @@ def _add_moves(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     )
     drain = add("drain", f"Moves all replicas from brokers to the others, and nothing else. {end}")
     drain.add_argument("--verify", action="store_true", help="only say whether they are empty; 75 if not")
+    drain.add_argument(
+        "--gone", action="store_true", help="with --verify: and whether they have left the cluster"
+    )
     fill = add(
         "fill",
         "Throttles the replicas of a broker that comes back empty, waits until all are in sync, and takes the "

@@ -93,16 +93,18 @@ def _work(admin: MoveAdmin, options: Any, complain: Complain) -> int:
 
     planned = None if options.command == "fill" or options.pause else _planned(view, options)
     done = work(admin, _decision(options), tell, options.within, Event().wait)
-    _tell(options, done, planned)
+    running = options.command == "fill" and options.broker[0] in view.layout.racks
+    _tell(options, done, planned, is_running=running)
     if not done.is_done and done.left.waits and not options.json:
         complain(f"{options.command}: not yet: {done.left.words()}")
     return EXIT_DONE if done.is_done else EXIT_NOT_YET
 
 
-def _tell(options: Any, done: Outcome, planned: dict[str, Any] | None) -> None:
+def _tell(options: Any, done: Outcome, planned: dict[str, Any] | None, *, is_running: bool) -> None:
     if options.json:
         left = {"replicas": done.left.replicas, "bytes": done.left.bytes, "words": done.left.words()}
-        print(json.dumps({"done": done.is_done, "changed": done.is_changed, "left": left, "plan": planned}))
+        told = {"done": done.is_done, "changed": done.is_changed, "left": left, "plan": planned}
+        print(json.dumps({**told, "running": is_running}))
     elif done.is_done:
         print("done" if done.is_changed else "nothing to do")
 
@@ -112,7 +114,9 @@ def _verify(admin: MoveAdmin, options: Any, complain: Complain) -> int:
     layout = admin.look().layout
     found = [f"{each} is assigned to them" for each in of_brokers(layout, options.broker)]
     for broker in options.broker:
-        if broker in layout.racks:
+        if broker in layout.racks and options.gone:
+            found.append(f"broker {broker} runs")
+        elif broker in layout.racks:
             found += [f"broker {broker} has files of {each}" for each in admin.holds(broker)]
     if found:
         complain(f"drain: not empty: {'; '.join(found[:5])}")
@@ -144,7 +148,9 @@ def _dry_run(admin: MoveAdmin, options: Any) -> int:
         planned = _planned(view, options)
         is_changed = planned["partitions"] > 0 or not _is_idle(view, options)
     if options.json:
-        print(json.dumps({"done": not is_changed, "changed": is_changed, "plan": planned, "left": None}))
+        running = options.command == "fill" and options.broker[0] in view.layout.racks
+        told = {"done": not is_changed, "changed": is_changed, "plan": planned, "left": None}
+        print(json.dumps({**told, "running": running}))
     else:
         print("\n".join(planned["lines"] or ["nothing to do"]))
     return EXIT_DONE
@@ -169,7 +175,7 @@ def _planned(view: View, options: Any) -> dict[str, Any]:
     to_copy = amount(layout, new)
     seconds = to_copy.seconds(options.throttle)
     head = (
-        f"{to_copy.replicas} replicas, {in_words(to_copy.total)} to copy, at least {_duration(seconds)} at "
+        f"{to_copy.replicas} replicas, {in_words(to_copy.total)} to copy, about {_duration(seconds)} at "
         f"{in_words(options.throttle)}/s per broker; {len(targets) - len(added(layout, targets))} partitions only "
         "get another order of replicas"
     )
