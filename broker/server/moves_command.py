@@ -91,7 +91,7 @@ def _work(admin: MoveAdmin, options: Any, complain: Complain) -> int:
             print(words, file=sys.stderr, flush=True)
             last.append(words)
 
-    planned = None if options.command == "fill" or options.pause else _planned(view, options)
+    planned = None if options.pause else _planned(view, options)
     done = work(admin, _decision(options), tell, options.within, Event().wait)
     running = options.command == "fill" and options.broker[0] in view.layout.racks
     _tell(options, done, planned, is_running=running)
@@ -167,31 +167,50 @@ def _is_idle(view: View, options: Any) -> bool:
 
 def _planned(view: View, options: Any) -> dict[str, Any]:
     """The plan, with what is under way of an earlier one, in numbers and in words."""
+    if options.command == "fill":
+        return _to_fill(view.layout, options)
     layout, wish = view.layout, wish_of(options)
     moving = {each: found for each, found in layout.partitions.items() if found.is_moving}
     ours = {each: found.adding for each, found in moving.items() if view.throttles.is_ours(each, found)}
     targets = plan(layout, wish, fixed=moving.keys())
     new = {**added(layout, targets), **ours}
-    to_copy = amount(layout, new)
-    seconds = to_copy.seconds(options.throttle)
-    head = (
-        f"{to_copy.replicas} replicas, {in_words(to_copy.total)} to copy, about {_duration(seconds)} at "
-        f"{in_words(options.throttle)}/s per broker; {len(targets) - len(added(layout, targets))} partitions only "
-        "get another order of replicas"
-    )
-    lines = [head] if targets or ours else []
+    numbers = _numbers(layout, new, options.throttle, len(targets) + len(ours))
+    lines: list[str] = numbers["lines"]
+    if reordered := len(targets) - len(added(layout, targets)):
+        lines.append(f"{reordered} partitions only get another order of replicas")
     if len(moving) > len(ours):
         lines.append(
             f"{len(moving) - len(ours)} partitions are being moved by somebody else, and are left to that"
         )
     if lines:
         lines += [*_table(layout, targets), *_moves(layout, targets)]
+    return numbers
+
+
+def _to_fill(layout: Layout, options: Any) -> dict[str, Any]:
+    """What an empty broker lacks."""
+    (broker,) = options.broker
+    lacking = {
+        each: (broker,)
+        for each, found in layout.partitions.items()
+        if broker in found.replicas and broker not in found.isr
+    }
+    return _numbers(layout, lacking, options.throttle, len(lacking))
+
+
+def _numbers(layout: Layout, new: Targets, rate: int, partitions: int) -> dict[str, Any]:
+    to_copy = amount(layout, new)
+    seconds = to_copy.seconds(rate)
+    words = (
+        f"{to_copy.replicas} replicas, {in_words(to_copy.total)} to copy, about {_duration(seconds)} at "
+        f"{in_words(rate)}/s per broker"
+    )
     return {
-        "partitions": len(targets) + len(ours),
+        "partitions": partitions,
         "replicas": to_copy.replicas,
         "bytes": to_copy.total,
         "seconds": round(seconds, 1),
-        "lines": lines,
+        "lines": [words] if partitions else [],
     }
 
 

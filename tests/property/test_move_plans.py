@@ -4,7 +4,7 @@ import math
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.server.moves.layout import Layout, TooFewError, Wish, added
@@ -19,6 +19,7 @@ def spread(layout, replicas):
     return len({layout.racks.get(broker) or broker for broker in replicas})
 
 
+@settings(max_examples=60, deadline=None)
 @given(layouts(min_brokers=2), st.data())
 def test_a_plan_keeps_the_number_of_replicas_distinct_on_live_brokers_and_is_empty_for_its_own_result(
     layout, data
@@ -40,6 +41,7 @@ def test_a_plan_keeps_the_number_of_replicas_distinct_on_live_brokers_and_is_emp
     assert plan(after(layout, targets), wish) == {}
 
 
+@settings(max_examples=60, deadline=None)
 @given(layouts(racks=False), st.data())
 def test_without_racks_each_broker_gets_its_share_by_the_fewest_moves_there_can_be(layout, data):
     capacity = {broker: data.draw(st.sampled_from((1.0, 2.0, 3.0))) for broker in layout.racks}
@@ -56,6 +58,7 @@ def test_without_racks_each_broker_gets_its_share_by_the_fewest_moves_there_can_
         assert sum(map(len, added(layout, targets).values())) == fewest_moves(layout, capacity)
 
 
+@settings(max_examples=60, deadline=None)
 @given(layouts(min_brokers=2), st.data())
 def test_a_drain_moves_what_is_on_the_broker_and_nothing_else(layout, data):
     gone = data.draw(st.sampled_from(sorted(layout.racks)))
@@ -75,6 +78,7 @@ def test_a_drain_moves_what_is_on_the_broker_and_nothing_else(layout, data):
     assert all(len(new) == 1 for new in added(layout, targets).values())
 
 
+@settings(max_examples=60, deadline=None)
 @given(layouts())
 def test_replicas_are_in_as_many_racks_as_when_kafka_creates_the_topic(layout):
     if None in layout.racks.values():
@@ -84,6 +88,7 @@ def test_replicas_are_in_as_many_racks_as_when_kafka_creates_the_topic(layout):
         assert spread(layout, found.replicas) == min(len(found.replicas), racks)
 
 
+@settings(max_examples=60, deadline=None)
 @given(layouts(racks=False))
 def test_each_broker_leads_as_much_as_its_replicas_allow(layout):
     """Nobody could hand a partition over to a broker that leads two fewer."""
@@ -96,6 +101,7 @@ def test_each_broker_leads_as_much_as_its_replicas_allow(layout):
             )
 
 
+@settings(max_examples=60, deadline=None)
 @given(layouts(racks=False), st.data())
 def test_bytes_become_no_less_even(layout, data):
     wish = Wish(slack=0, tolerance=data.draw(st.sampled_from((0.05, 0.1, 0.3))))

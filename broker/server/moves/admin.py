@@ -177,6 +177,7 @@ class MoveAdmin:
         """Takes a step, its parts in the order that `judge` says. Returns what was refused for now, and why. Raises
         AdminError, ChannelError or ProtocolError.
         """
+        refused = self._reassign(dict.fromkeys(step.cancelled)) if step.cancelled else []
         for topics in batches(sorted(step.lists.items())):
             self._alter(
                 [
@@ -189,8 +190,7 @@ class MoveAdmin:
         if step.rate is not None:
             value = str(step.rate) if step.rate else None
             self._alter([_alteration(_BROKER, _CLUSTER, {LEADER_RATE: value, FOLLOWER_RATE: value})])
-        wishes: dict[TopicPartition, Ids | None] = {**step.moves, **dict.fromkeys(step.cancelled)}
-        refused = self._reassign(wishes) if wishes else []
+        refused += self._reassign(step.moves) if step.moves else []
         if step.elected:
             self._elect(step.elected)
         return refused

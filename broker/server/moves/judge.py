@@ -3,8 +3,9 @@
 All state is the cluster's: moves under way and throttles. So a run that died at any point is resumed by any other one,
 and each look may be the first. Moves that others began are never changed; their partitions count as moved.
 
-A step's parts are done in this order: throttled replicas, rate, moves. Throttles are taken away in the reverse order,
-so that lists without any rate are what a run left that died then, and a rate without lists is an operator's own.
+A step's parts are done in this order: moves taken back, throttled replicas, rate, moves. Throttles are taken away in
+the reverse order, so that lists without any rate are what a run left that died then, and a rate without lists is an
+operator's own. A run whose rate is taken away, with moves left, was paused by somebody.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def pause(view: View) -> Verdict:
     layout, throttles = view.layout, view.throttles
     moving = {partition: found for partition, found in layout.partitions.items() if found.is_moving}
     ours = tuple(partition for partition, found in moving.items() if throttles.is_ours(partition, found))
-    step = Step(cancelled=ours) if ours else untied(throttles, moving, always=True)
+    step = Step(rate=0, cancelled=ours) if ours else untied(throttles, moving, always=True)
     return Verdict(step, is_done=step.is_nothing, left={})
 
 
@@ -142,6 +143,12 @@ def untied(throttles: Throttles, moving: Iterable[TopicPartition], *, always: bo
     if throttles.is_on or throttles.own_rates:
         return Step()  # pairs of somebody whose throttle is in force
     return Step(lists=without_pairs(throttles.lists, moving))
+
+
+def is_paused(before: View, step: Step, now: View, left: Targets) -> bool:
+    """Whether somebody took the rate away since the look before, after which ``step`` was taken."""
+    was_on = (before.throttles.is_on and step.rate != 0) or bool(step.rate)
+    return was_on and not now.throttles.is_on and bool(left)
 
 
 def fill(view: View, broker: int, pace: Pace, *, is_prepared: bool) -> Verdict:

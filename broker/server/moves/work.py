@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, Protocol
 
 from broker.replication.broker_channel import ChannelError
-from broker.server.moves.judge import Step, Verdict, View
+from broker.server.moves.judge import RefusedError, Step, Verdict, View, is_paused
 from broker.server.moves.layout import Targets, added
 
 _PAUSE_S: Final = 1.0
@@ -62,13 +62,18 @@ def work(
     began = answered = time.monotonic()
     dead_since: dict[int, float] = {}
     is_changed, left = False, Left(0, 0)
+    before: tuple[View, Step] | None = None
     while True:
         now = time.monotonic()
         try:
             view = admin.look()
             verdict = decide(view, _gone(view, dead_since, now))
+            if before is not None and is_paused(*before, view, verdict.left):
+                raise RefusedError(
+                    "somebody has taken the moves and the throttles back. Run it again to go on"
+                )
             refused = () if verdict.step.is_nothing else tuple(admin.take(verdict.step))
-            answered = time.monotonic()
+            answered, before = time.monotonic(), (view, verdict.step)
         except ChannelError:
             if time.monotonic() - answered > _SILENCE_S:
                 raise
