@@ -141,6 +141,22 @@ backup: setup ## Back up the metadata tree with its ACLs into a local file, whil
 restore: setup ## Restore the tree into a ZooKeeper that lost it, and start all brokers: FILE=backup
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/restore.yml -e 'broker_metadata_file=$(abspath $(or $(FILE),$(error give FILE=backup)))' $(ANSIBLE_ARGS)
 
+# Bytes per second of each broker that moves of partitions may take; empty: landline_move_throttle of the inventory.
+THROTTLE ?=
+MOVES = $(if $(THROTTLE),-e landline_move_throttle=$(THROTTLE))
+
+.PHONY: rebalance
+rebalance: setup ## Move partitions so that each broker has its share: THROTTLE=(bytes per second) PAUSE=1 takes the moves back
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/rebalance.yml $(MOVES) $(if $(PAUSE),-e rebalance_pause=true) $(ANSIBLE_ARGS)
+
+.PHONY: decommission
+decommission: setup ## Move everything away from a host's brokers, and remove them: HOST=name THROTTLE=(bytes per second)
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/decommission.yml $(MOVES) -e decommission_host=$(or $(HOST),$(error give HOST=name)) $(ANSIBLE_ARGS)
+
+.PHONY: replace
+replace: setup wheelhouse ## Deploy a new machine in place of a dead host, and fill it: HOST=name THROTTLE=(bytes per second)
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/replace.yml $(MOVES) -e replace_host=$(or $(HOST),$(error give HOST=name)) $(ANSIBLE_ARGS)
+
 .PHONY: support-bundle
 support-bundle: setup ## Collect journals, configs and states of all hosts, without secrets, into build/support: SINCE=-24h
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/support_bundle.yml $(if $(SINCE),-e '{"support_since": "$(SINCE)"}') $(ANSIBLE_ARGS)

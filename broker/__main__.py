@@ -153,6 +153,12 @@ def _topics(options: Options) -> int:
     return _with_properties(run, options, options.config, options.override)
 
 
+def _moves(options: Options) -> int:
+    from broker.server.moves_command import run
+
+    return _with_properties(run, options, options.file, options.override)
+
+
 def _doctor(options: Options) -> int:
     from broker.server.doctor_command import run
 
@@ -351,6 +357,9 @@ _COMMANDS: Final[Mapping[str, Callable[[Options], int]]] = {
     "credentials": _credentials,
     "access": _access,
     "topics": _topics,
+    "rebalance": _moves,
+    "drain": _moves,
+    "fill": _moves,
     "doctor": _doctor,
     "check-config": _check_config,
 }

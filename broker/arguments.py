@@ -28,6 +28,9 @@ commands:
   credentials VERB … set, delete, list: users' SCRAM credentials in ZooKeeper, also before the first start
   access FILE        users, ACLs and quotas: bring about what a list on the standard input says
   topics FILE        topics and dynamic configs: likewise, and show what is not as listed
+  rebalance FILE     move partitions so that each broker has its share, under a throttle
+  drain FILE         move everything away from brokers, or verify that they are empty
+  fill FILE          let an empty broker get its replicas back under a throttle
   doctor …           say what is wrong: from a client's host with its brokers, or on a broker's host with the host
   check-config FILE  say whether `start FILE` would accept the file, and what is wrong with it
 
@@ -38,8 +41,8 @@ environment:
   LANDLINE_LOG_LEVEL    debug, info, warning or error
   LANDLINE_LOG_FORMAT   logfmt, or json for one JSON object per line
 
-exit codes: 0 done, or stopped as asked, 1 failed, 2 wrong arguments, 69 no ZooKeeper, 75 not now (may-stop,
-await-return), 78 wrong configuration, 130 forced by a second ^C."""
+exit codes: 0 done, or stopped as asked, 1 failed, 2 wrong arguments, 69 no ZooKeeper, 75 not now or not yet
+(may-stop, await-return, rebalance, drain, fill), 78 wrong configuration, 130 forced by a second ^C."""
 
 
 # Where a deploy writes a broker's properties.
@@ -155,6 +158,7 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
     topics.add_argument(
         "--json", action="store_true", help="print an object with the lists changes and drift"
     )
+    _add_moves(add)
     _add_doctor(add)
     check = add("check-config", "Checks a configuration as `landline start` would.")
     check.add_argument("file", metavar="FILE", help="a server.properties, as Kafka's")
@@ -168,6 +172,87 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
     alone.add_argument("--data-dir", metavar="DIR", type=Path, help=f"by default {default_data_dir}")
     alone.add_argument("--config", metavar="FILE", help="a server.properties for everything else")
     return parser
+
+
+def _add_moves(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    end = (
+        "All state is the cluster's: run again, it goes on. An interrupt takes its moves and throttles back. Exit code "
+        "75 means that it is not done yet (--within)."
+    )
+    rebalance = add(
+        "rebalance",
+        "Moves as few partitions as needed so that each broker has its share of replicas, bytes and leaders, and "
+        f"replicas are spread over racks. Moves that others began are left alone. {end}",
+    )
+    rebalance.add_argument(
+        "--exclude", metavar="ID,…", type=_ids, default=(), help="brokers that neither get nor give"
+    )
+    rebalance.add_argument(
+        "--capacity",
+        metavar="ID=N",
+        action="append",
+        type=_capacity,
+        default=[],
+        help="a broker's share, 1 by default; may be given many times",
+    )
+    drain = add("drain", f"Moves all replicas from brokers to the others, and nothing else. {end}")
+    drain.add_argument("--verify", action="store_true", help="only say whether they are empty; 75 if not")
+    drain.add_argument(
+        "--gone", action="store_true", help="with --verify: and whether they have left the cluster"
+    )
+    fill = add(
+        "fill",
+        "Throttles the replicas of a broker that comes back empty, waits until all are in sync, and takes the "
+        f"throttle away. {end}",
+    )
+    fill.add_argument(
+        "--prepare", action="store_true", help="only set the throttle, before the broker is started"
+    )
+    for command in (rebalance, drain):
+        command.add_argument(
+            "--at-once", metavar="N", type=_count, default=10, help="moves to each broker at a time; 10"
+        )
+    for command in (drain, fill):
+        command.add_argument("--broker", metavar="ID,…", type=_ids, required=True, help="of which brokers")
+    for command in (rebalance, drain, fill):
+        command.add_argument("file", metavar="FILE", help="the server.properties of any broker")
+        command.add_argument(
+            "--throttle",
+            metavar="BYTES",
+            type=_count,
+            default=50 << 20,
+            help="bytes per second for each broker, in and out; 52428800",
+        )
+        command.add_argument("--pause", action="store_true", help="take its moves and throttles back instead")
+        command.add_argument("--dry-run", action="store_true", help="only say what it would do")
+        command.add_argument(
+            "--within", metavar="SECONDS", type=_seconds, help="how long to work; until done"
+        )
+        command.add_argument("--json", action="store_true", help="print an object")
+
+
+def _ids(text: str) -> tuple[int, ...]:
+    parts = text.split(",") if text else []
+    if not all(each.isdecimal() for each in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} are no broker ids, separated by commas")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+    return int(text)
+
+
+def _capacity(text: str) -> tuple[int, float]:
+    broker, equals, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not equals or not broker.isdecimal() or not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ID=N")
+    return int(broker), number
 
 
 def _add_doctor(add: Callable[[str, str], argparse.ArgumentParser]) -> None:

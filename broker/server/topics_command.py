@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.problems import ConfigError
-from broker.server.desired.admin import FAILURES, Admin
+from broker.server.cluster_requests import FAILURES
+from broker.server.desired.admin import Admin
 from broker.server.desired.document import DocumentError, read_document
 from broker.server.desired.plan import DesiredPlan, make_plan, table
 

@@ -14,6 +14,7 @@ HOURS = "takes minutes to hours"
 PART = "is what runs this test, or a part of it"
 MEASURED = "needs a comparison, which takes hours"
 ELSEWHERE = "is typed on a host, not on the controller"
+MOVES = "moves partitions; tests/cluster/test_moves.py does"
 LAB = ".venv/bin/lab exec default h1 --"
 
 
@@ -54,6 +55,9 @@ VERBS: Final = {
         ".venv/bin/python -m tools.release --help",
     ),
     "restore": Verb("needs an ensemble that lost its tree; tests/cluster/test_zookeeper_grows.py does it"),
+    "rebalance": Verb(MOVES),
+    "decommission": Verb(MOVES),
+    "replace": Verb(MOVES),
     "perf-check": Verb(PART, ".venv/bin/python -m bench.guard --help"),
     "perf-baseline": Verb("writes a committed file"),
     "cost": Verb(PART, ".venv/bin/python -m bench.cost --help"),

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from broker.replication.cluster_view import BrokerAddress
-from broker.server.desired.admin import Admin, AdminError
+from broker.server.cluster_requests import AdminError, ClusterRequests
+from broker.server.desired.admin import Admin
 from broker.server.desired.plan import AlterEntity
 
 
@@ -22,7 +23,7 @@ class Channel:
 def test_a_broker_that_has_left_since_the_plan_was_made_is_named():
     step = AlterEntity("broker", "3", {"log.cleaner.backoff.ms": (None, "15000")})
     with (
-        Admin(BrokerAddress(1, "h1", 9091), lambda _address: Channel()) as admin,
+        Admin(ClusterRequests(BrokerAddress(1, "h1", 9091), lambda _address: Channel(), print)) as admin,
         pytest.raises(AdminError, match="broker 3 has left the cluster"),
     ):
         admin.take([step], validate_only=False)

@@ -1,0 +1,1 @@
+"""Moves of partitions between brokers: `landline rebalance`, `landline drain` and `landline fill`."""

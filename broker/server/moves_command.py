@@ -1,0 +1,257 @@
+"""`landline rebalance`, `landline drain` and `landline fill`: move partitions, or fill an empty broker, under throttle.
+
+All state is the cluster's, so each may be ended at any time and run again. `moves.planner` and `moves.judge` decide,
+`moves.admin` asks the brokers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from threading import Event
+from typing import Any, Final
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.problems import ConfigError
+from broker.server.cluster_requests import FAILURES, ClusterRequests
+from broker.server.moves.admin import MoveAdmin
+from broker.server.moves.judge import Pace, RefusedError, View, fill, judge, pause, refuse_foreign_throttles
+from broker.server.moves.layout import Layout, Targets, TooFewError, Wish, added, amount, of_brokers
+from broker.server.moves.planner import plan
+from broker.server.moves.work import Decide, Left, Outcome, in_words, work
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_NOT_YET: Final = 75
+EXIT_INTERRUPTED: Final = 130
+
+_TOLD_MOVES: Final = 20
+
+Complain = Callable[[str], None]
+
+
+def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
+    """Runs the command. ``properties`` are those of the broker's file."""
+    try:
+        config = BrokerConfig.from_properties(properties)
+        with ClusterRequests.of(config, f"landline-{options.command}") as brokers:
+            admin = MoveAdmin(brokers)
+            if getattr(options, "verify", False):
+                return _verify(admin, options, complain)
+            try:
+                return _dry_run(admin, options) if options.dry_run else _work(admin, options, complain)
+            except KeyboardInterrupt:
+                work(admin, _decision(options, is_paused=True), _silent, 60, Event().wait)
+                complain(
+                    f"{options.command}: interrupted: its moves and throttles are taken back. Run it again"
+                )
+                return EXIT_INTERRUPTED
+    except (ConfigError, RefusedError, TooFewError, *FAILURES) as error:
+        complain(f"{options.command}: {error}")
+        return EXIT_FAILED
+
+
+def _silent(_: Left) -> None:
+    pass
+
+
+def _decision(options: Any, *, is_paused: bool = False) -> Decide:
+    if is_paused or getattr(options, "pause", False):
+        return lambda view, _gone: pause(view)
+    pace = Pace(options.throttle, getattr(options, "at_once", 10))
+    if options.command == "fill":
+        (broker,) = options.broker
+        return lambda view, _gone: fill(view, broker, pace, is_prepared=options.prepare)
+    return partial(_judged, wish_of(options), pace)
+
+
+def _judged(wish: Wish, pace: Pace, view: View, gone: Any) -> Any:
+    return judge(view, wish, pace, gone)
+
+
+def wish_of(options: Any) -> Wish:
+    """What the options ask for."""
+    if options.command == "drain":
+        return Wish(frozenset(options.broker), only_drain=True)
+    return Wish(excluded=frozenset(options.exclude), capacity=dict(options.capacity))
+
+
+def _work(admin: MoveAdmin, options: Any, complain: Complain) -> int:
+    view = admin.look()
+    if not getattr(options, "pause", False):
+        refuse_foreign_throttles(view.throttles)
+    last: list[str] = []
+
+    def tell(left: Left) -> None:
+        words = left.words()
+        if not options.json and last[-1:] != [words]:
+            print(words, file=sys.stderr, flush=True)
+            last.append(words)
+
+    planned = None if options.pause else _planned(view, options)
+    done = work(admin, _decision(options), tell, options.within, Event().wait)
+    running = options.command == "fill" and options.broker[0] in view.layout.racks
+    _tell(options, done, planned, is_running=running)
+    if not done.is_done and done.left.waits and not options.json:
+        complain(f"{options.command}: not yet: {done.left.words()}")
+    return EXIT_DONE if done.is_done else EXIT_NOT_YET
+
+
+def _tell(options: Any, done: Outcome, planned: dict[str, Any] | None, *, is_running: bool) -> None:
+    if options.json:
+        left = {"replicas": done.left.replicas, "bytes": done.left.bytes, "words": done.left.words()}
+        told = {"done": done.is_done, "changed": done.is_changed, "left": left, "plan": planned}
+        print(json.dumps({**told, "running": is_running}))
+    elif done.is_done:
+        print("done" if done.is_changed else "nothing to do")
+
+
+def _verify(admin: MoveAdmin, options: Any, complain: Complain) -> int:
+    """Says whether nothing is on the brokers: no replica is assigned to them, and they have no files of one."""
+    layout = admin.look().layout
+    found = [f"{each} is assigned to them" for each in of_brokers(layout, options.broker)]
+    for broker in options.broker:
+        if broker in layout.racks and options.gone:
+            found.append(f"broker {broker} runs")
+        elif broker in layout.racks:
+            found += [f"broker {broker} has files of {each}" for each in admin.holds(broker)]
+    if found:
+        complain(f"drain: not empty: {'; '.join(found[:5])}")
+        return EXIT_NOT_YET
+    print(f"nothing is on {', '.join(map(str, options.broker))}")
+    return EXIT_DONE
+
+
+# -- plans
+
+
+def _dry_run(admin: MoveAdmin, options: Any) -> int:
+    view = admin.look()
+    if options.command == "fill":
+        (broker,) = options.broker
+        verdict = fill(view, broker, Pace(options.throttle), is_prepared=options.prepare)
+        planned: dict[str, Any] = {
+            "lines": [f"{len(verdict.left)} replicas are not in sync on broker {broker}"]
+        }
+        is_changed = not verdict.step.is_nothing
+    elif options.pause:
+        verdict = pause(view)
+        is_changed = not verdict.is_done
+        planned = {
+            "lines": [f"{len(verdict.step.cancelled)} moves would be taken back"] if is_changed else []
+        }
+    else:
+        refuse_foreign_throttles(view.throttles)
+        planned = _planned(view, options)
+        is_changed = planned["partitions"] > 0 or not _is_idle(view, options)
+    if options.json:
+        running = options.command == "fill" and options.broker[0] in view.layout.racks
+        told = {"done": not is_changed, "changed": is_changed, "plan": planned, "left": None}
+        print(json.dumps({**told, "running": running}))
+    else:
+        print("\n".join(planned["lines"] or ["nothing to do"]))
+    return EXIT_DONE
+
+
+def _is_idle(view: View, options: Any) -> bool:
+    """Whether neither moves of ours nor throttles are left from a run before."""
+    settled = view._replace(unsettled=frozenset())
+    verdict = judge(settled, wish_of(options), Pace(options.throttle))
+    return verdict.step.is_nothing and not any(
+        view.throttles.is_ours(each, found) for each, found in view.layout.partitions.items()
+    )
+
+
+def _planned(view: View, options: Any) -> dict[str, Any]:
+    """The plan, with what is under way of an earlier one, in numbers and in words."""
+    if options.command == "fill":
+        return _to_fill(view.layout, options)
+    layout, wish = view.layout, wish_of(options)
+    moving = {each: found for each, found in layout.partitions.items() if found.is_moving}
+    ours = {each: found.adding for each, found in moving.items() if view.throttles.is_ours(each, found)}
+    targets = plan(layout, wish, fixed=moving.keys())
+    new = {**added(layout, targets), **ours}
+    numbers = _numbers(layout, new, options.throttle, len(targets) + len(ours))
+    lines: list[str] = numbers["lines"]
+    if reordered := len(targets) - len(added(layout, targets)):
+        lines.append(f"{reordered} partitions only get another order of replicas")
+    if len(moving) > len(ours):
+        lines.append(
+            f"{len(moving) - len(ours)} partitions are being moved by somebody else, and are left to that"
+        )
+    if lines:
+        lines += [*_table(layout, targets), *_moves(layout, targets)]
+    return numbers
+
+
+def _to_fill(layout: Layout, options: Any) -> dict[str, Any]:
+    """What an empty broker lacks."""
+    (broker,) = options.broker
+    lacking = {
+        each: (broker,)
+        for each, found in layout.partitions.items()
+        if broker in found.replicas and broker not in found.isr
+    }
+    return _numbers(layout, lacking, options.throttle, len(lacking))
+
+
+def _numbers(layout: Layout, new: Targets, rate: int, partitions: int) -> dict[str, Any]:
+    to_copy = amount(layout, new)
+    seconds = to_copy.seconds(rate)
+    words = (
+        f"{to_copy.replicas} replicas, {in_words(to_copy.total)} to copy, about {_duration(seconds)} at "
+        f"{in_words(rate)}/s per broker"
+    )
+    return {
+        "partitions": partitions,
+        "replicas": to_copy.replicas,
+        "bytes": to_copy.total,
+        "seconds": round(seconds, 1),
+        "lines": [words] if partitions else [],
+    }
+
+
+def _table(layout: Layout, targets: Targets) -> list[str]:
+    before, after = _loads(layout, {}), _loads(layout, targets)
+    rows = ["broker  replicas        bytes                   leaders"]
+    for broker in sorted({*before, *after, *layout.racks}):
+        old, new = before.get(broker, (0, 0, 0)), after.get(broker, (0, 0, 0))
+        cells = [f"{was} -> {now}" for was, now in zip(old, new, strict=True)]
+        cells[1] = f"{in_words(old[1])} -> {in_words(new[1])}"
+        rows.append(f"{broker:<6}  {cells[0]:<14}  {cells[1]:<22}  {cells[2]}")
+    return rows
+
+
+def _loads(layout: Layout, targets: Targets) -> dict[int, tuple[int, int, int]]:
+    count: Counter[int] = Counter()
+    size: Counter[int] = Counter()
+    leads: Counter[int] = Counter()
+    for partition, found in layout.partitions.items():
+        replicas = targets.get(partition, found.replicas)
+        leads[replicas[0]] += 1
+        for broker in replicas:
+            count[broker] += 1
+            size[broker] += found.size
+    return {broker: (count[broker], size[broker], leads[broker]) for broker in count}
+
+
+def _moves(layout: Layout, targets: Targets) -> list[str]:
+    rows = [
+        f"{each}: {_ids(layout.partitions[each].replicas)} -> {_ids(target)}"
+        for each, target in sorted(targets.items())
+    ]
+    more = [f"and {len(rows) - _TOLD_MOVES} more"] if len(rows) > _TOLD_MOVES else []
+    return rows[:_TOLD_MOVES] + more
+
+
+def _ids(replicas: tuple[int, ...]) -> str:
+    return ",".join(map(str, replicas))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

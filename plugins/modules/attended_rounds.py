@@ -1,0 +1,53 @@
+#!/usr/bin/python
+"""Runs a long command in rounds. What it does is in the action plugin of this name, on the control node."""
+
+from __future__ import annotations
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: attended_rounds
+short_description: Run a long command in rounds, and show after each one how far it is
+description:
+  - The command gets C(--json) and C(--within). It ends with 0 when all is done, and with 75 when there is more to do.
+  - A round that is running when the play ends is interrupted, as by C(attended_command).
+options:
+  argv:
+    description: The command and its arguments.
+    type: list
+    elements: str
+    required: true
+  round_s:
+    description: Seconds of a round.
+    type: float
+    default: 15
+  quiet_s:
+    description: Seconds after which the task fails if no round brought anything nearer to the end.
+    type: float
+    default: 600
+"""
+EXAMPLES = """
+- name: Move partitions
+  attended_rounds:
+    argv: [landline, rebalance, /etc/landline/broker-1.properties]
+"""
+RETURN = """
+plan:
+  description: What the first round had before it, in numbers and in words (lines).
+  type: dict
+  returned: always
+took_s:
+  description: Seconds that all rounds took.
+  type: float
+  returned: always
+"""
+
+
+def main() -> None:
+    AnsibleModule({}).fail_json(
+        msg="the action plugin attended_rounds is missing: set action_plugins in ansible.cfg"
+    )
+
+
+if __name__ == "__main__":
+    main()

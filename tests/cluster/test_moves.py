@@ -1,0 +1,176 @@
+"""A host joins and gets its share, is decommissioned, and then takes the place of one that died, all under load.
+
+Four hosts of this module's own. MOVES_FIGURES=1 records the figures, from which tools/move_figures.py makes the table
+in docs/operations.md.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from chaos.anomalies import summary
+from chaos.load import Load, LoadPlan, findings
+from rig.topics import create_topic, isr_sizes, partition_replicas
+from rig.wait import wait_until
+from rig.wire import cluster_view
+from tests.support.deploying import ROOT, changed, make
+from tests.support.inventories import OwnInventory
+from tests.support.lab_cluster import BROKER_PORT
+from tests.support.labs import lab_session
+from tools.move_figures import Figure, write
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
+
+FILLED, PARTITIONS, FILLED_BYTES = "filled", 6, 4_000_000
+THROTTLE = 2_000_000
+SETTINGS = {
+    "broker_journal_shipper_enabled": False,
+    "broker_move_round_s": 3,
+    "landline_move_throttle": THROTTLE,
+}
+DEPLOY = "--tags=zookeeper,broker"
+PLAN = LoadPlan(topics=1, partitions=3, records_per_s=200, seed=5)
+DONE = re.compile(r"- (\d+) replicas, ([\d.]+) (\w+) to copy.*?- took ([\d.]+) s", re.DOTALL)
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+class Site:
+    """The hosts, the load, and what each playbook cost the load."""
+
+    def __init__(self, lab, inventory, load, bootstrap):
+        self.lab, self.inventory, self.load, self.bootstrap = lab, inventory, load, bootstrap
+        self.figures = []
+
+    @contextmanager
+    def measured(self, what):
+        """The block puts what the playbook said into the list that it gets."""
+        said, began = [], time.monotonic()
+        yield said
+        ended = time.monotonic()
+        replicas, size, unit, took_s = DONE.search(said[0]).groups()
+        gap_s = max(self.load.gaps_s(began, ended).values())
+        copied = int(float(size) * UNITS[unit])
+        self.figures.append(
+            Figure(what, round(ended - began, 1), float(took_s), int(replicas), copied, round(gap_s, 2))
+        )
+        print(self.figures[-1])
+
+    def address(self, name):
+        return self.lab.host(name).address
+
+    def brokers_of(self, topic):
+        return sorted(broker for ids in partition_replicas(self.bootstrap, topic).values() for broker in ids)
+
+    def throttles(self):
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        resources = [ConfigResource(ResourceType.TOPIC, FILLED), ConfigResource(ResourceType.BROKER, "1")]
+        return {
+            entry.name
+            for future in admin.describe_configs(resources).values()
+            for entry in future.result(30).values()
+            if "throttled" in entry.name and not entry.is_default and entry.value
+        }
+
+
+def fill(bootstrap):
+    create_topic(bootstrap, FILLED, PARTITIONS, 3, {"min.insync.replicas": "2"})
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "none"})
+    for number in range(PARTITIONS * FILLED_BYTES // 100_000):
+        producer.produce(FILLED, bytes(100_000), partition=number % PARTITIONS)
+        producer.poll(0.01)
+    assert producer.flush(120) == 0
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("moves")
+    make("wheelhouse")
+    with lab_session("moves", hosts=4) as lab, lab.inside():
+        inventory = OwnInventory(lab, directory, "h1", SETTINGS)
+        inventory.brokers = {"h1": 1, "h2": 2, "h3": 3}
+        inventory.play("deploy.yml", DEPLOY)
+        bootstrap = ",".join(f"{lab.host(name).address}:{BROKER_PORT}" for name in inventory.brokers)
+        fill(bootstrap)
+        with Load(bootstrap, PLAN, directory / "load", run="moved") as load:
+            load.await_progress(100, timeout_s=120)
+            yield Site(lab, inventory, load, bootstrap)
+
+
+def test_a_host_that_joins_gets_its_share_though_the_play_is_interrupted(site):
+    site.inventory.brokers["h4"] = 4
+    site.inventory.play("deploy.yml", DEPLOY)
+    checked = site.inventory.play("playbooks/rebalance.yml", "--check")
+    assert re.search(r"replicas, [\d.]+ MiB to copy, about \d+ s at 1.9 MiB/s per broker", checked)
+    assert 4 not in site.brokers_of(FILLED)
+    with site.measured("rebalance") as said:
+        process = subprocess.Popen(
+            site.inventory.argv("playbooks/rebalance.yml"), cwd=ROOT, start_new_session=True
+        )
+        try:
+            wait_until(site.throttles, 240, what="it moves partitions")
+        finally:
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait()
+        wait_until(
+            lambda: site.throttles() == set(), 60, what="what was interrupted takes its throttles back"
+        )
+        said.append(site.inventory.play("playbooks/rebalance.yml"))
+    assert site.throttles() == set()
+    assert site.brokers_of(FILLED).count(4) >= PARTITIONS * 3 // 4 - 1
+    assert set(changed(site.inventory.play("playbooks/rebalance.yml")).values()) == {0}
+
+
+def test_a_host_that_is_decommissioned_is_emptied_leaves_the_cluster_and_has_nothing_left(site):
+    refused = site.inventory.play("playbooks/decommission.yml", "-e decommission_host=h9", fails=True)
+    assert "decommission_host is h9: give one of h1, h2, h3, h4" in " ".join(refused.split())
+    checked = site.inventory.play("playbooks/decommission.yml", "--check", "-e decommission_host=h4")
+    assert "MiB to copy" in checked
+    assert 4 in site.brokers_of(FILLED)
+    with site.measured("decommission") as said:
+        said.append(site.inventory.play("playbooks/decommission.yml", "-e decommission_host=h4"))
+    assert 4 not in site.brokers_of(FILLED)
+    assert 4 not in cluster_view(site.address("h1"), BROKER_PORT).ports
+    left = "ls /etc/landline /var/lib/landline /opt/landline; ls /etc/systemd/system | grep landline"
+    assert "broker-" not in site.lab.run("h4", left, check=False).stdout
+    again = site.inventory.play("playbooks/decommission.yml", "-e decommission_host=h4")
+    assert set(changed(again).values()) == {0}
+    del site.inventory.brokers["h4"]
+    refused = site.inventory.play("playbooks/decommission.yml", "-e decommission_host=h3", fails=True)
+    assert "2 brokers would remain (1, 2), and topics have more replicas" in " ".join(refused.split())
+    assert 3 in cluster_view(site.address("h1"), BROKER_PORT).ports
+
+
+def test_a_new_machine_takes_the_place_of_a_dead_host_and_nothing_was_lost(site, tmp_path):
+    site.inventory.brokers = {"h1": 1, "h2": 2, "h4": 3}
+    said = site.inventory.play("playbooks/replace.yml", DEPLOY, "-e replace_host=h4", fails=True)
+    assert "Broker 3 runs, and not on h4" in " ".join(said.split())
+    site.lab.faults.power_loss("h3")
+    wait_until(lambda: 3 not in cluster_view(site.address("h1"), BROKER_PORT).ports, 60)
+    with site.measured("replace") as told:
+        told.append(site.inventory.play("playbooks/replace.yml", DEPLOY, "-e replace_host=h4"))
+    assert set(isr_sizes(site.bootstrap, FILLED).values()) == {3}
+    assert site.throttles() == set()
+    again = site.inventory.play("playbooks/replace.yml", DEPLOY, "-e replace_host=h4")
+    assert set(changed(again).values()) == {0}
+    site.load.await_progress(100, timeout_s=120)
+    history = site.load.finish(timeout_s=240)
+    places = {
+        broker: site.lab.files.root(site.lab.host(name)) / f"var/lib/landline/broker-{broker}"
+        for name, broker in site.inventory.brokers.items()
+    }
+    assert not (found := findings(history, places)), summary(found)
+    assert site.load.failed() == 0
+    if os.environ.get("MOVES_FIGURES"):
+        about = [
+            "4 lab hosts that share 2 cores with other work",
+            f"throttle: {THROTTLE / 2**20:.1f} MiB/s per broker",
+            f"load: {PLAN.records_per_s:g} records a second; {site.load.acked()} acknowledged, 0 lost, 0 anomalies",
+        ]
+        write(about, site.figures)
