@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -46,8 +47,10 @@ def migrated_variables(
         "advertised.listeners": advertised or listeners,
         "log.dirs": ",".join(kafka["log_dirs"]),
     }
+    port = re.search(r"PLAINTEXT://[^,]*:(\d+)", listeners)
     return {
         "broker_first_id": int(broker_id),
+        "broker_kafka_port": int(port[1]) if port else KAFKA_PORT,
         "broker_count": 1,
         "broker_internal_port": 0,
         "broker_security": "none",
@@ -84,7 +87,9 @@ def migration_doubts(kafka: Mapping[str, Any]) -> list[str]:
     authorizer = str(found.get("authorizer.class.name", "")).strip()
     if authorizer not in {"", AUTHORIZER}:
         # For Landline it may be a class of Python, so that `landline check-config` has no doubt.
-        doubts.append(f"{at}: authorizer.class.name={authorizer}: of Kafka's classes Landline has only {AUTHORIZER}")
+        doubts.append(
+            f"{at}: authorizer.class.name={authorizer}: of Kafka's classes Landline has only {AUTHORIZER}"
+        )
     return doubts + _doubts_of_dirs(kafka)
 
 

@@ -20,7 +20,11 @@ def reboot_turn(
     all hosts whose boot is `min_uptime_s` old. With `only_needed` there is no round: hosts say themselves whether they
     need a reboot. With `upgrade` as well, that is known only in their turn.
     """
-    seen = {str(host["inventory_hostname"]): host["broker_boot_seen"] for host in hosts if "broker_boot_seen" in host}
+    seen = {
+        str(host["inventory_hostname"]): host["broker_boot_seen"]
+        for host in hosts
+        if "broker_boot_seen" in host
+    }
     own = seen[name]
     if own["noted"] not in {"", own["boot_id"]}:
         return AWAIT

@@ -111,7 +111,7 @@ def stops(lab, unit, since):
 
 
 def rows_of(load, lab, unit, way, began, ended):
-    told = stops(lab, unit, began)
+    told = [(at, host) for at, host in stops(lab, unit, began) if at < ended]
     ends = [at for at, _ in told[1:]] + [ended]
     gaps = [load.longest_gap(at, end) for (at, _), end in zip(told, ends, strict=True)]
     print(way, gaps)
@@ -121,20 +121,19 @@ def rows_of(load, lab, unit, way, began, ended):
     ]
 
 
-def test_a_key_that_landline_cannot_honour_is_named_and_nothing_is_stopped(lab, inventory, bootstrap):
-    before = runs(lab)
+def refuses_a_key_by_its_name(lab, inventory):
+    """The release, which is on the hosts after this, does not take it; nothing is stopped."""
     lab.run("h2", f"echo principal.builder.class=com.example.Mine >>{CONFIG}")
     code, _, words = migrate(lab, inventory, check=False)
     lab.run("h2", f"sed -i /com.example.Mine/d {CONFIG}")
-    assert code != 0
-    assert "principal.builder.class: Java classes cannot be used" in words
-    assert runs(lab) == before
+    return code != 0 and "principal.builder.class: Java classes cannot be used" in words
 
 
 def test_three_brokers_of_kafka_become_landlines_and_kafkas_again_under_load_and_nothing_is_lost(
     lab, inventory, bootstrap
 ):
     before = runs(lab)
+    assert refuses_a_key_by_its_name(lab, inventory)
     _, _, words = migrate(lab, inventory, "--check")
     assert "kafka.service would leave, and landline-broker@1.service come" in words
     assert words.count(" may stop") == 3
@@ -146,10 +145,9 @@ def test_three_brokers_of_kafka_become_landlines_and_kafkas_again_under_load_and
         ended = time.monotonic()
         assert set(owners(lab).values()) == {"landline"}
         rows += rows_of(load, lab, KAFKA, "to Landline", began, ended)
-        # The inventory has all now that a deploy goes by, and a second run has nothing to do.
-        for book in ("deploy.yml", "playbooks/migrate.yml"):
-            _, said, _ = play(lab, inventory / "hosts.yml", book, "--tags", "broker")
-            assert changed(said) == dict.fromkeys(before, 0)
+        # The inventory has all now that a deploy goes by.
+        _, said, _ = play(lab, inventory / "hosts.yml", "deploy.yml", "--tags", "broker")
+        assert changed(said) == dict.fromkeys(before, 0)
         # One host's Kafka does not start any more: Landline goes on there, and the others had their turns or keep it.
         lab.run("h2", "chmod -x /opt/kafka/bin/kafka-server-start.sh")
         back = time.monotonic()

@@ -70,6 +70,14 @@ def test_clients_are_told_to_come_where_they_were_told_before():
     )
 
 
+def test_the_clients_of_the_hosts_get_the_port_of_the_plaintext_listener():
+    ports = [
+        variables({"listeners": each})["broker_kafka_port"]
+        for each in ("SSL://:9093,PLAINTEXT://:19092", "PLAINTEXT://h:9192", "SSL://:9093")
+    ]
+    assert ports == [19092, 9192, 9092]
+
+
 def test_an_id_that_only_the_data_says_is_taken_from_there():
     assert variables({"broker.id": None})["broker_first_id"] == 7
 
