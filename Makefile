@@ -125,6 +125,14 @@ apply: setup ## Do what a plan says and nothing else: PLAN=build/plan.json (with
 restart: setup ## Restart all brokers one at a time, watching the ISRs
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/restart.yml $(ANSIBLE_ARGS)
 
+.PHONY: reboot
+reboot: setup ## Reboot all hosts one at a time, as the cluster allows: ANSIBLE_ARGS='-e reboot_only_needed=true'
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/reboot.yml $(ANSIBLE_ARGS)
+
+.PHONY: migrate
+migrate: setup wheelhouse ## Let Landline take the place of Apache Kafka's brokers on INVENTORY's hosts, or back: TO=kafka
+	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/migrate.yml $(if $(TO),-e migrate_to=$(TO)) $(ANSIBLE_ARGS)
+
 .PHONY: certificates
 certificates: setup ## Renew the certificates of all hosts, while the brokers run
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/certificates.yml $(ANSIBLE_ARGS)

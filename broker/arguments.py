@@ -131,12 +131,22 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
         help="how long to wait for it; not at all by default",
     )
     may_stop.add_argument("--dry-run", action="store_true", help="only say whether it may; take nothing")
+    may_stop.add_argument(
+        "--together",
+        metavar="ID,…",
+        type=_broker_ids,
+        default=frozenset(),
+        help="brokers that stop with it, as the others of a host that reboots",
+    )
     back.add_argument(
         "--within",
         metavar="SECONDS",
         type=_seconds,
         default=600.0,
         help="give up after so long without progress; 600",
+    )
+    back.add_argument(
+        "--known", action="store_true", help="wait as well until every broker that answers knows it"
     )
     back.add_argument("--unit", help="its systemd unit; the wait ends when systemd has given up on it")
     _add_metadata(commands)
@@ -372,6 +382,11 @@ def _positive(text: str) -> float:
     if seconds < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is less than a second")
     return seconds
+
+
+def _broker_ids(text: str) -> frozenset[int]:
+    """The type of --together. Raises ValueError, which argparse reports."""
+    return frozenset(int(each) for each in text.split(","))
 
 
 def _seconds(text: str) -> float:

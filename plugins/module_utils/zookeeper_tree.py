@@ -137,6 +137,13 @@ def registered_brokers(host: str, port: int, chroot: str) -> dict[str, dict[str,
     }
 
 
+def controller_id(host: str, port: int, chroot: str) -> int | None:
+    """Returns the broker in ``/controller``; None if there is none. Raises OSError, TreeError, ValueError."""
+    with Tree(host, port, chroot) as tree:
+        data = tree.data("/controller")
+    return int(json.loads(data)["brokerid"]) if data else None
+
+
 def _told_by(registration: bytes) -> dict[str, Any]:
     try:
         told = json.loads(registration)

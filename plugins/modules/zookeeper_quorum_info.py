@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.zookeeper_tree import TreeError, registered_brokers
+from ansible.module_utils.zookeeper_tree import TreeError, controller_id, registered_brokers
 from ansible.module_utils.zookeeper_words import ask_state, chroot_in, servers_in
 
 DOCUMENTATION = """
@@ -60,6 +60,10 @@ registered:
     - Null where no server would say.
   type: dict
   returned: always
+controller:
+  description: Id of the broker that is the controller; null where there is none, or no server would say.
+  type: int
+  returned: always
 broker_runs:
   description: Whether a broker of this host runs.
   type: bool
@@ -87,18 +91,23 @@ def ask_all(connect: str, within_s: float) -> dict[str, str]:
             time.sleep(PAUSE_S)
 
 
-def ask_for_brokers(connect: str, states: Mapping[str, str]) -> dict[str, dict[str, Any]] | None:
-    """Returns the registered brokers by id, from the first server that answers; None when none does."""
+def ask_tree(connect: str, states: Mapping[str, str], question: Callable[[str, int, str], Any]) -> Any:
+    """Returns what the first server that answers a question about the tree says; None when none does."""
     servers, chroot = servers_in(connect), chroot_in(connect)
     # An unclear server may serve and only have its four-letter commands disabled.
     for wanted in ("serves", "unclear"):
         for server in (each for each, state in states.items() if state == wanted):
             try:
-                found: dict[str, dict[str, Any]] = registered_brokers(*servers[server], chroot)
+                return question(*servers[server], chroot)
             except (OSError, TreeError, ValueError):
                 continue
-            return found
     return None
+
+
+def ask_for_brokers(connect: str, states: Mapping[str, str]) -> dict[str, dict[str, Any]] | None:
+    """Returns the registered brokers by id; None when no server says."""
+    found: dict[str, dict[str, Any]] | None = ask_tree(connect, states, registered_brokers)
+    return found
 
 
 def active(pattern: str) -> bool:
@@ -126,6 +135,7 @@ def main() -> None:
             server_stopped=bool(params["server_unit"]) and not active(params["server_unit"]),
             servers=states,
             registered=ask_for_brokers(params["connect"], states),
+            controller=ask_tree(params["connect"], states, controller_id),
         )
     except subprocess.CalledProcessError as error:
         module.fail_json(msg=f"systemctl: {error.stderr.strip()}")

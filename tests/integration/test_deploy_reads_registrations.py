@@ -57,3 +57,18 @@ def test_a_server_that_cannot_be_asked_says_nothing_of_brokers(registrations):
     states = quorum_info.ask_all(connect, 30)
     assert quorum_info.ask_for_brokers(connect, states) is None
     assert quorum_info.ask_for_brokers(connect, dict.fromkeys(states, "silent")) is None
+
+
+def test_the_controller_is_read_where_there_is_one(registrations, zookeeper):
+    _, connect = registrations
+    address = next(iter(quorum_info.servers_in(connect).values()))
+    chroot = quorum_info.chroot_in(connect)
+    assert tree.controller_id(*address, chroot) is None
+    client = KazooClient(zookeeper.connect_string, timeout=10)
+    client.start(30)
+    try:
+        client.create(f"{chroot}/controller", b'{"version":2,"brokerid":7}', makepath=True)
+        assert tree.controller_id(*address, chroot) == 7
+    finally:
+        client.stop()
+        client.close()

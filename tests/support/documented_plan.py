@@ -49,6 +49,8 @@ VERBS: Final = {
     "cluster-down": Verb("ends the cluster that the others are run on"),
     "apply": Verb("rolls for minutes; tests/cluster/test_sample_inventory.py does"),
     "restart": Verb("rolls for minutes; tests/cluster/test_cluster_up.py does"),
+    "reboot": Verb("reboots every host; tests/cluster/test_reboot.py does"),
+    "migrate": Verb("needs hosts with Apache Kafka; tests/cluster/test_migrate.py has them"),
     "certificates": Verb("needs a secured cluster; tests/cluster/test_secured_by_playbook.py has one"),
     "release": Verb(
         "refuses what is not committed; tests/cluster/test_sample_inventory.py makes two",

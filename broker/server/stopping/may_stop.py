@@ -21,6 +21,7 @@ from broker.server.stopping.stop_judge import (
     ClusterSnapshot,
     in_words,
     not_back,
+    not_known,
     out_of,
     why_another_cluster,
     why_another_process,
@@ -62,7 +63,8 @@ def zookeeper(
 
 class Turn:
     """One broker's turn to restart, in one ZooKeeper session. ``tell`` receives what is waited for, whenever
-    that changes; ``read`` is `read_view`, with how other brokers are asked.
+    that changes; ``read`` is `read_view`, with how other brokers are asked; ``together`` are brokers that stop
+    with this one; with ``known``, a broker is only back when all others know it.
     """
 
     def __init__(
@@ -76,8 +78,12 @@ class Turn:
         now: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
         read: Callable[..., ClusterSnapshot],
+        together: frozenset[int] = frozenset(),
+        known: bool = False,
     ) -> None:
         self._asker = asker
+        self._together = together
+        self._known = known
         self._permit = StopPermit(store)
         self._read_view = read
         self._cluster = ClusterStore(store)
@@ -194,12 +200,13 @@ class Turn:
         """What is missing, and in how many partitions: infinity before the broker is registered."""
         try:
             self._permit.take(lease)
-            view = self._read(others=False)
+            view = self._read(others=self._known)
         except StoreError as error:
             return [f"ZooKeeper: {error}"], math.inf
         missing = not_back(view, lease.broker_id, lease.broker_epoch, lease.was_out_of)
         if missing is None:
             return [f"broker {lease.broker_id} has not registered anew in ZooKeeper yet"], math.inf
+        missing = missing + not_known(view, lease.broker_id)
         return missing, len(missing)
 
     def _check(self, view: ClusterSnapshot) -> None:
@@ -211,7 +218,10 @@ class Turn:
 
     def _doubts(self, view: ClusterSnapshot) -> list[str]:
         other = why_another_process(view, self._asker.own_now())
-        return [other] if other is not None else why_not_stop(view, self._asker.own.broker_id)
+        return [other] if other is not None else self._why_not_stop(view)
+
+    def _why_not_stop(self, view: ClusterSnapshot) -> list[str]:
+        return why_not_stop(view, self._asker.own.broker_id, self._together)
 
     def _read(self, *, others: bool = True) -> ClusterSnapshot:
         return self._read_view(

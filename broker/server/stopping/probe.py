@@ -67,7 +67,10 @@ class Probe:
         finally:
             channel.close()
         return replace(
-            member, cluster_id=response.cluster_id or None, controller_id=int(response.controller_id)
+            member,
+            cluster_id=response.cluster_id or None,
+            controller_id=int(response.controller_id),
+            knows=frozenset(int(broker.node_id) for broker in response.brokers),
         )
 
 

@@ -21,8 +21,8 @@ _SHOWN = 5
 @dataclass(frozen=True, slots=True)
 class RegisteredBroker:
     """A registered broker. ``silence`` is why it did not respond, None if it did. ``controller_id`` is the
-    controller in its metadata, None if it was not asked or did not respond. ``listeners`` are the names of
-    its advertised listeners.
+    controller in its metadata, None if it was not asked or did not respond; ``knows`` are the brokers there.
+    ``listeners`` are the names of its advertised listeners.
     """
 
     broker_id: int
@@ -33,6 +33,7 @@ class RegisteredBroker:
     cluster_id: str | None = None
     controller_id: int | None = None
     listeners: frozenset[str] = frozenset()
+    knows: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,10 @@ def why_cut_off(view: ClusterSnapshot, broker_id: int, listener: str) -> str | N
     )
 
 
-def why_not_stop(view: ClusterSnapshot, broker_id: int) -> list[str]:
-    """The reasons against stopping the broker, one line each; empty if it may be stopped."""
+def why_not_stop(view: ClusterSnapshot, broker_id: int, together: frozenset[int] = frozenset()) -> list[str]:
+    """The reasons against stopping the broker, one line each; empty if it may be stopped. ``together`` are
+    brokers that stop with it, as those of a host that reboots.
+    """
     if broker_id not in view.members:
         return []
     return [
@@ -123,7 +126,7 @@ def why_not_stop(view: ClusterSnapshot, broker_id: int) -> list[str]:
         *(
             reason
             for one in view.partitions
-            if (reason := _why_partition_forbids(view, one, broker_id)) is not None
+            if (reason := _why_partition_forbids(view, one, broker_id, together | {broker_id})) is not None
         ),
     ]
 
@@ -142,6 +145,15 @@ def not_back(
         return None
     mine = [one for one in view.partitions if not was_out_of(one.partition)]
     return [reason for one in mine if (reason := _why_not_back_in(view, one, broker_id)) is not None]
+
+
+def not_known(view: ClusterSnapshot, broker_id: int) -> list[str]:
+    """The brokers whose metadata lacks the broker, one line each; brokers that did not respond do not count."""
+    return [
+        f"broker {member.broker_id} does not know broker {broker_id} yet"
+        for member in view.members.values()
+        if member.knows is not None and broker_id not in member.knows
+    ]
 
 
 def in_words(reasons: Sequence[str]) -> str:
@@ -182,7 +194,9 @@ def _named(controller_id: int | None) -> str:
     return "nobody" if controller_id in {None, NO_CONTROLLER} else f"broker {controller_id}"
 
 
-def _why_partition_forbids(view: ClusterSnapshot, one: PartitionView, broker_id: int) -> str | None:
+def _why_partition_forbids(
+    view: ClusterSnapshot, one: PartitionView, broker_id: int, stop: frozenset[int]
+) -> str | None:
     if len(one.replicas) < 2:
         return None  # nobody could take over, so waiting is useless
     if one.leader not in view.members:
@@ -192,14 +206,16 @@ def _why_partition_forbids(view: ClusterSnapshot, one: PartitionView, broker_id:
         )
     if broker_id not in one.isr:
         return None
-    left = [r for r in one.isr if r != broker_id and view.serves(r)]
+    left = [r for r in one.isr if r not in stop and view.serves(r)]
     if left and len(left) >= (one.min_isr or len(one.replicas) - 1):
         return None
-    missing = [r for r in one.replicas if r != broker_id and r not in left]
-    if left and not missing:
+    missing = [r for r in one.replicas if r not in stop and r not in left]
+    gone = sorted(stop & set(one.replicas))
+    if left and not missing and len(gone) == 1:
         return None  # the topic requires all its replicas, and waiting does not add any
+    brokers = f"broker {broker_id}" if len(gone) == 1 else f"brokers {', '.join(map(str, gone))}"
     return (
-        f"{one.partition} would have {len(left)} in sync without broker {broker_id}, with min.insync.replicas="
+        f"{one.partition} would have {len(left)} in sync without {brokers}, with min.insync.replicas="
         f"{one.min_isr}: it waits for{_absent(view, missing) or ' another replica'}"
     )
 

@@ -57,7 +57,7 @@ def await_return(options: Options, properties: Mapping[str, str], complain: Comp
 
     def wait(store: Store, asker: Asker) -> int:
         progress = recovery_progress(OwnStatus(properties, complain))
-        reasons = _turn(options, store, asker).await_return(
+        reasons = _turn(options, store, asker, _probe(properties) if options.known else None).await_return(
             options.within, progress, unit_given_up(options.unit)
         )
         if not reasons:
@@ -115,7 +115,11 @@ def _turn(options: Options, store: Store, asker: Asker, probe: Probe | None = No
         print(words, file=sys.stderr, flush=True)
 
     read = partial(read_view, listener=asker.listener, ask=probe)
-    return Turn(store, asker, holder, int(options.lease_s * 1000), tell, read=read)
+    # Each command has one of these options.
+    together: frozenset[int] = getattr(options, "together", frozenset())
+    known = bool(getattr(options, "known", False))
+    lease_ms = int(options.lease_s * 1000)
+    return Turn(store, asker, holder, lease_ms, tell, read=read, together=together, known=known)
 
 
 def _until(options: Options) -> str:

@@ -36,6 +36,33 @@ def forbids(view, broker_id=3):
     return stop_judge.in_words(stop_judge.why_not_stop(view, broker_id))
 
 
+# --- several that stop together
+
+
+def test_brokers_of_one_host_stop_together_while_the_others_are_enough():
+    spread = partition(replicas=(1, 3, 5), isr=(1, 3, 5))
+    assert stop_judge.why_not_stop(view(spread, live=(1, 2, 3, 4, 5)), 3, frozenset({3, 4})) == []
+
+
+def test_brokers_of_one_host_with_two_replicas_of_a_partition_do_not_stop_together():
+    view_of_both = view(partition(replicas=(1, 3, 4)), live=(1, 2, 3, 4))
+    assert forbids(view_of_both) == ""
+    (reason,) = stop_judge.why_not_stop(view_of_both, 3, frozenset({3, 4}))
+    assert reason == (
+        "orders-7 would have 1 in sync without brokers 3, 4, with min.insync.replicas=2: it waits for another replica"
+    )
+
+
+def test_who_does_not_know_a_broker_yet_is_named_and_who_was_not_asked_is_not():
+    members = {
+        n: RegisteredBroker(n, n, n, f"h{n}:9092", knows=knows)
+        for n, knows in {1: frozenset({1, 2}), 2: frozenset({1, 2, 3}), 3: None}.items()
+    }
+    assert stop_judge.not_known(ClusterSnapshot(CLUSTER, 1, members, []), 3) == [
+        "broker 1 does not know broker 3 yet"
+    ]
+
+
 # --- per partition
 
 

@@ -1,0 +1,176 @@
+"""playbooks/reboot.yml on the three-host cluster that LANDLINE_LAB names: an interrupted round, and its second half.
+
+The figures go to the file that FIGURES names, if it does; docs/figures/reboot.json is such a file.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from lab import Lab
+from lab.errors import LabError
+from rig.topics import delete_topics
+from rig.wait import wait_until
+from tests.support.deploying import ROOT, changed, make
+from tests.support.figures import keep_figures
+from tests.support.lab_cluster import LAB_ENV, running_cluster
+from tests.support.numbered_load import numbers_in
+from tests.support.timed_load import TimedLoad
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+
+PARTITIONS = 6
+HOSTS = ("h1", "h2", "h3")
+# On a machine that does other things as well; docs/operations.md has what a quiet one measures.
+MOST_S = 10.0
+# A host has version 1 of a package, and a mirror has version 2, which needs a reboot.
+NEW_PACKAGE = r"""
+set -e
+mkdir -p /srv/packages && cd /srv/packages
+for version in 1 2; do
+    mkdir -p $version/DEBIAN
+    cat >$version/DEBIAN/control <<END
+Package: landline-test
+Version: $version
+Architecture: all
+Maintainer: a <a@example.org>
+Description: a test
+END
+    printf '#!/bin/sh\n[ $1 != configure ] || touch /run/reboot-required\n' >$version/DEBIAN/postinst
+    chmod 755 $version/DEBIAN/postinst
+    dpkg-deb --build $version $version.deb
+done
+dpkg -i 1.deb && rm -f /run/reboot-required
+(cat 2/DEBIAN/control; echo Filename: ./2.deb; echo Size: $(stat -c %s 2.deb); echo SHA256: $(sha256sum <2.deb)) |
+    sed 's/ *-$//' >Packages
+echo 'deb [trusted=yes] file:/srv/packages ./' >/etc/apt/sources.list.d/test.list
+"""
+
+
+@pytest.fixture
+def cluster():
+    with running_cluster() as target:
+        yield target
+
+
+@pytest.fixture
+def lab(cluster):
+    return Lab(os.environ[LAB_ENV])
+
+
+@pytest.fixture
+def topic(cluster):
+    name = f"reboot-{os.getpid()}"
+    config = {"min.insync.replicas": "2"}
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    new = NewTopic(name, PARTITIONS, 3, config=config)
+    admin.create_topics([new], operation_timeout=30)[name].result(60)
+    yield name
+    delete_topics(cluster.bootstrap, [name])
+
+
+def boots(lab):
+    return {host: boot(lab, host) for host in HOSTS}
+
+
+def boot(lab, host):
+    """Which boot the host runs; empty while it runs none."""
+    try:
+        done = lab.run_on_console(host, "cat /proc/sys/kernel/random/boot_id", check=False)
+    except LabError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def mode(lab, host):
+    """What ZooKeeper's server there is: leader or follower."""
+    address = lab.host(host).address
+    argv = ["bash", "-c", f"exec 3<>/dev/tcp/{address}/2181; printf srvr >&3; grep ^Mode: <&3"]
+    return subprocess.run(lab.enter_argv(argv), capture_output=True, text=True, check=True).stdout.split()[1]
+
+
+def turns(lab, since):
+    """When each host's broker was told to stop, and when the next boot's served, in the order of the turns."""
+    found = []
+    for host in HOSTS:
+        command = f"journalctl --output=json --unit=landline-broker@{host[1:]} _PID=1"
+        told = [
+            (int(entry["__MONOTONIC_TIMESTAMP"]) / 1e6, entry["MESSAGE"].split()[0])
+            for entry in map(json.loads, lab.run(host, command).stdout.splitlines())
+        ]
+        (stopped,) = [at for at, word in told if word == "Stopping" and at > since]
+        (served,) = [at for at, word in told if word == "Started" and at > stopped]
+        found.append((stopped, served, host))
+    return sorted(found)
+
+
+def interrupt_when(is_time, lab):
+    """Runs the playbook until it is time, then ends it as ^C does."""
+    argv = [str(ROOT / ".venv/bin/ansible-playbook"), "playbooks/reboot.yml", "-e", "reboot_min_uptime_s=0"]
+    with subprocess.Popen(
+        lab.enter_argv(argv), cwd=ROOT, env={**os.environ, LAB_ENV: lab.name}, start_new_session=True
+    ) as playing:
+        wait_until(lambda: is_time() or playing.poll() is not None, 240)
+        assert playing.poll() is None
+        os.killpg(playing.pid, signal.SIGINT)
+
+
+def test_all_hosts_are_rebooted_once_in_two_halves_under_load_and_a_third_run_changes_nothing(
+    lab, cluster, topic
+):
+    before, leader = boots(lab), next(host for host in HOSTS if mode(lab, host) == "leader")
+    began = time.monotonic()
+    with TimedLoad(cluster.bootstrap, topic, PARTITIONS) as load:
+        wait_until(lambda: len(load.acked) > 500, 120)
+        interrupt_when(lambda: any(boot(lab, host) not in {"", before[host]} for host in HOSTS), lab)
+        first = boots(lab)
+        dry = make("reboot", f"LAB={lab.name}", "ANSIBLE_ARGS=--check").stdout
+        assert boots(lab) == first
+        make("reboot", f"LAB={lab.name}")
+        ended = time.monotonic()
+        reached = len(load.acked)
+        wait_until(lambda: len(load.acked) > reached + 500, 120)
+    after = boots(lab)
+    (rebooted,) = [host for host in HOSTS if first[host] != before[host]]
+    assert after[rebooted] == first[rebooted]
+    assert all(after[host] != before[host] for host in HOSTS)
+    assert len(re.findall(r"broker \d may stop", dry)) == 2
+    assert load.failed == []
+    assert load.acked <= numbers_in(cluster.bootstrap, topic, PARTITIONS)
+    order = turns(lab, began)
+    assert order[-1][2] == leader
+    ends = [stopped for stopped, _, _ in order[1:]] + [ended]
+    gaps = [load.longest_gap(stopped, end) for (stopped, _, _), end in zip(order, ends, strict=True)]
+    print(gaps)
+    rows = [
+        {"host": host, "down_s": served - stopped, "longest_gap_s": gap.s}
+        for (stopped, served, host), gap in zip(order, gaps, strict=True)
+    ]
+    keep_figures("reboot", {"took_s": ended - began, "records": len(load.acked), "lost": 0}, rows)
+    assert max(row["longest_gap_s"] for row in rows) < MOST_S, rows
+    assert changed(make("reboot", f"LAB={lab.name}").stdout) == dict.fromkeys(HOSTS, 0)
+    assert boots(lab) == after
+
+
+def test_packages_are_upgraded_first_and_only_the_host_that_needs_it_then_is_rebooted(lab, cluster):
+    before = boots(lab)
+    lab.run("h1", ["bash", "-c", NEW_PACKAGE])
+    wanted = "ANSIBLE_ARGS=-e reboot_only_needed=true -e reboot_upgrade=true"
+    try:
+        done = make("reboot", f"LAB={lab.name}", wanted)
+        assert lab.run("h1", "dpkg-query -W -f '${Version}' landline-test").stdout == "2"
+        assert (changed(done.stdout)["h1"] > 0, changed(done.stdout)["h2"], changed(done.stdout)["h3"]) == (
+            True,
+            0,
+            0,
+        )
+        assert {host for host in HOSTS if boot(lab, host) != before[host]} == {"h1"}
+        assert changed(make("reboot", f"LAB={lab.name}", wanted).stdout) == dict.fromkeys(HOSTS, 0)
+    finally:
+        lab.run("h1", "dpkg --purge landline-test; rm -r /srv/packages /etc/apt/sources.list.d/test.list")
