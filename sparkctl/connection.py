@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import paramiko  # type: ignore[import-untyped]
 from fabric import Config, Connection
+from invoke.exceptions import CommandTimedOut, ResponseNotAccepted
+from invoke.watchers import FailingResponder
 
+from sparkctl.commands import SUDO_PROMPT, as_spark
 from sparkctl.errors import Error
-from sparkctl.inventory import Host, host_port
+from sparkctl.inventory import Host, SparkCluster, host_port
 
 CONNECT_TIMEOUT_S = 15
 COMMAND_TIMEOUT_S = 180
@@ -19,6 +23,7 @@ class Connected(Protocol):
     """The part of ``fabric.Connection`` that the launcher uses."""
 
     user: str
+    config: Any
 
     def run(self, command: str, **options: Any) -> Any: ...
 
@@ -31,17 +36,23 @@ class Ran:
     output: str
 
 
-def connect(host: Host) -> Connection:
-    """A connection to the host, not yet opened. Host keys are checked unless the inventory disables that."""
-    config = Config(runtime_ssh_path=host.ssh_config) if host.ssh_config else Config()
+def connect(host: Host, options: Config | None = None) -> Connection:
+    """A connection to the host, not yet opened. Host keys are checked unless the inventory disables that.
+
+    ``options``: those of Fabric's own command line and files. They take precedence over the inventory.
+    """
+    config = _config(host, options)
+    known = dict(config.connect_kwargs)
+    timeout = known.pop("timeout", None) or config.timeouts.connect or CONNECT_TIMEOUT_S
+    known.pop("key_filename", None)  # Fabric puts its own keys before those of the argument
     keys: dict[str, Any] = {"key_filename": host.key_file} if host.key_file else {}
     connection = Connection(
         host.address,
         user=host.user,
         port=host.port,
         config=config,
-        connect_timeout=CONNECT_TIMEOUT_S,
-        connect_kwargs=keys,
+        connect_timeout=timeout,
+        connect_kwargs={**known, **keys},
     )
     if host.check_host_key:
         if known_hosts := host.known_hosts or connection.ssh_config.get("userknownhostsfile"):
@@ -52,14 +63,38 @@ def connect(host: Host) -> Connection:
     return connection
 
 
-def run(connection: Connected, host: Host, command: str) -> Ran:
-    """Runs a command and returns its exit code and output. Raises ``Error`` if the connection fails."""
+def _config(host: Host, options: Config | None) -> Config:
+    if options is None:
+        return Config(runtime_ssh_path=host.ssh_config)
+    # Fabric has no public names for what its command line said.
+    said, file, ssh_file = options._overrides, options._runtime_path, options._runtime_ssh_path  # noqa: SLF001
+    return Config(overrides=said, runtime_path=file, runtime_ssh_path=ssh_file or host.ssh_config)
+
+
+def run_as_spark(
+    connection: Connected, cluster: SparkCluster, command: str, timeout_s: float = COMMAND_TIMEOUT_S
+) -> Ran:
+    """Runs a command as Spark's user on the master's host, and returns its exit code and output.
+
+    Raises ``Error`` if the connection fails, if sudo refuses, or if the command takes longer than the timeout.
+    """
+    host, password = cluster.master, connection.config.sudo.password
+    answers = [FailingResponder(re.escape(SUDO_PROMPT), f"{password}\n", "Sorry, try again")]
+    where = f"{connection.user}@{host_port(host.address, host.port)}"
     try:
         done = connection.run(
-            command, hide=True, warn=True, timeout=COMMAND_TIMEOUT_S, in_stream=False, pty=False
+            as_spark(cluster, connection.user, command, asks=password is not None),
+            hide=True,
+            warn=True,
+            timeout=timeout_s,
+            in_stream=False,
+            pty=False,
+            watchers=answers if password is not None else [],
         )
+    except CommandTimedOut as error:
+        raise Error(f"{host.name}: no answer from {where} within {timeout_s:.0f} s") from error
+    except ResponseNotAccepted as error:
+        raise Error(f"{host.name}: sudo on {where} does not accept the password") from error
     except (OSError, EOFError, paramiko.SSHException) as error:
-        raise Error(
-            f"{host.name}: no ssh to {host.user}@{host_port(host.address, host.port)}: {error}"
-        ) from error
-    return Ran(done.exited, done.stdout + done.stderr)
+        raise Error(f"{host.name}: no ssh to {where}: {error}") from error
+    return Ran(done.exited, done.stdout + done.stderr.replace(SUDO_PROMPT, ""))
