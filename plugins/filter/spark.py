@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from addresses import host_port
 
 AUTHENTICATED_BY = "spark.authenticate.secret"
 MIN_SECRET = 16
+_VERSION = re.compile(r"""__version__[^"'\n]*["']([^"']+)""")
 
 
 def spark_addresses(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -27,6 +29,12 @@ def spark_addresses(hosts: Iterable[Mapping[str, Any]]) -> list[str]:
 def spark_url(addresses: Iterable[str], port: int) -> str:
     """Returns the URL by which workers and drivers find the masters."""
     return "spark://" + ",".join(host_port(address, port) for address in addresses)
+
+
+def spark_version(text: str) -> str:
+    """Returns the version in the text of pyspark's version.py; "" if there is none."""
+    found = _VERSION.search(text)
+    return found[1] if found else ""
 
 
 def spark_properties(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -119,4 +127,5 @@ class FilterModule:
             "spark_properties": spark_properties,
             "spark_property": spark_property,
             "spark_url": spark_url,
+            "spark_version": spark_version,
         }

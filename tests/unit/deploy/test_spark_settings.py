@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 ROLE = ROOT / "roles/spark"
 sys.path.append(str(ROOT / "plugins/filter"))
 
-from spark import spark_addresses, spark_problems, spark_properties, spark_property, spark_url  # noqa: E402
+from spark import spark_addresses, spark_problems, spark_properties, spark_property, spark_url, spark_version  # noqa: E402
 
 SECRET = "sesame-open-the-door"
 MOST_EXPOSED = 40  # in tenths
@@ -59,6 +59,12 @@ def test_lines_of_ones_own_take_precedence_and_are_spelled_as_spark_reads_them()
     found = spark_properties(settings(defaults=own))
     assert (found["spark.decommission.enabled"], found["spark.executor.cores"]) == ("false", "2")
     assert spark_property("a\\b\nc") == "a\\\\b\\nc"
+
+
+def test_a_version_is_what_pyspark_says_of_itself():
+    assert spark_version("# Licensed\n__version__: str = '4.0.0'\n") == "4.0.0"
+    assert spark_version('__version__ = "3.5.1"') == "3.5.1"
+    assert spark_version("tar: No such file") == ""
 
 
 def test_masters_are_found_by_the_address_that_the_other_hosts_use():
