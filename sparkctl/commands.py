@@ -120,8 +120,11 @@ def decommission_command(cluster: SparkCluster, daemon: Daemon) -> str:
 
 
 def executors_command(cluster: SparkCluster, daemon: Daemon) -> str:
-    """Exits 0 if the worker has no executor any more, 3 if it has: they are its child processes."""
-    return f'{_pid(cluster, daemon)}; [ -z "$pid" ] || ! pgrep --parent "$pid" >/dev/null || exit 3'
+    """Exits 0 if the worker has no executor any more, 3 if it has: they are its child processes.
+
+    They are JVMs. ``spark-class`` may have left another child to its worker, a shell that ended.
+    """
+    return f'{_pid(cluster, daemon)}; [ -z "$pid" ] || ! pgrep --parent "$pid" java >/dev/null || exit 3'
 
 
 def log_command(cluster: SparkCluster, daemon: Daemon, lines: int) -> str:
