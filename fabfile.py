@@ -1,7 +1,9 @@
-"""Launches Spark standalone from its master over ssh: ``fab spark.start``, ``stop``, ``status``,
-``submit JOB``.
+"""Launches Spark standalone from its master over ssh: ``fab spark.start``, ``stop``, ``restart``, ``status``,
+``logs HOST``, ``workers``, ``jobs``, ``submit JOB``, ``kill JOB``.
 
-The hosts come from the Ansible inventory (``LANDLINE_INVENTORY``, or the lab's by default). ``sparkctl`` does
+The hosts come from the Ansible inventory (``LANDLINE_INVENTORY``, or the lab's by default). Of Fabric's own options
+``-H`` names another master to do it from, and ``-i``, ``-S``, ``-t``, ``--prompt-for-sudo-password`` and its like
+apply to the connection to that master, as ``~/.fabric.yml`` does. ``sparkctl`` does
 the work. This file has the tasks, their output, and their exit codes: 0 done or nothing to do, 1 failed, 2
 usage error.
 """
@@ -15,22 +17,24 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fabric import task
+from fabric import Connection, task
 from invoke.collection import Collection
 from invoke.exceptions import Exit
 from rich.console import Console
 
 from pipeline.jars import JarError, connector_jars
 from sparkctl import submit as submission
+from sparkctl.commands import Role
 from sparkctl.connection import connect
 from sparkctl.errors import Error, NothingToDo, UsageError
 from sparkctl.inventory import SparkCluster, cluster_from, read_inventory, read_listing
 from sparkctl.launcher import Launcher
-from sparkctl.master import fetch_view
-from sparkctl.table import is_well, status_table
+from sparkctl.master import MasterView, end, leader_view
+from sparkctl.table import is_well, jobs_table, status_table
 from sparkctl.tunnel import Tunnel, tunnel_to
 from tools.client_file import CLIENT_ENV, ClientFile, fetch
 from tools.inventory import BOOTSTRAP_ENV, Inventory
@@ -75,10 +79,15 @@ def _login(listing: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     if settings.protocol == "PLAINTEXT":
         yield {}
         return
-    with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
-        file.write(text)
-        file.flush()
-        yield {CLIENT_ENV: file.name, BOOTSTRAP_ENV: settings.bootstrap}
+    with _file_of(text, ".properties") as name:
+        yield {CLIENT_ENV: name, BOOTSTRAP_ENV: settings.bootstrap}
+
+
+def _based(cluster: SparkCluster, context: Any) -> SparkCluster:
+    """The cluster as reached from the host of ``-H``, if there is one: a master."""
+    if context.config.run.dry:
+        raise UsageError("--dry is not known here: fab spark.status shows what start and stop would act on")
+    return cluster.based_at(context.host) if isinstance(context, Connection) else cluster
 
 
 def tunnel_to_master(cluster: SparkCluster) -> Tunnel | None:
@@ -88,15 +97,30 @@ def tunnel_to_master(cluster: SparkCluster) -> Tunnel | None:
 
 
 @contextmanager
-def launcher() -> Iterator[tuple[SparkCluster, Launcher]]:
+def launcher(context: Any, cluster: SparkCluster | None = None) -> Iterator[tuple[SparkCluster, Launcher]]:
     """The inventory's cluster, and a launcher that is connected to its master."""
-    cluster = read_inventory()
-    connection = connect(cluster.master)
+    cluster = _based(cluster or read_inventory(), context)
+    connection = connect(cluster.master, context.config)
     try:
-        view = functools.partial(fetch_view, cluster.ui_json, tunnel=tunnel_to_master(cluster))
+        view = functools.partial(leader_view, cluster.ui_urls(), tunnel=tunnel_to_master(cluster))
         yield cluster, Launcher(cluster, connection, view, say=_say)
     finally:
         connection.close()
+
+
+@contextmanager
+def _file_of(text: str, suffix: str) -> Iterator[str]:
+    """A file with a text that may have secrets: this user's alone, and gone afterwards."""
+    with tempfile.NamedTemporaryFile("w", suffix=suffix) as file:
+        file.write(text)
+        file.flush()
+        yield file.name
+
+
+def _leader(cluster: SparkCluster, tunnel: Tunnel | None = None) -> MasterView:
+    if (view := leader_view(cluster.ui_urls(), tunnel=tunnel)) is None:
+        raise Error(f"no master answers at {', '.join(cluster.ui_urls())}; run fab spark.start")
+    return view
 
 
 def judged(action: Callable[..., None]) -> Callable[..., None]:
@@ -116,37 +140,118 @@ def judged(action: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-@task(  # type: ignore[untyped-decorator]
-    help={"sequential": "the workers one after another, as with SPARK_SSH_FOREGROUND, not all at once"}
-)
+_SEQUENTIAL = "the workers one after another, as with SPARK_SSH_FOREGROUND, not all at once"
+
+
+def _tell_start(cluster: SparkCluster, view: MasterView) -> None:
+    alive = sum(worker.state == "ALIVE" for worker in view.workers)
+    console.print(f"Spark runs: {cluster.url}, {alive} workers ALIVE", style="green", markup=False)
+
+
+@task(help={"sequential": _SEQUENTIAL})  # type: ignore[untyped-decorator]
 @judged
-def start(_context: Any, sequential: bool = False) -> None:
-    """Start the master, then from it every worker; returns when all are ALIVE."""
-    with launcher() as (cluster, control):
-        view = control.start(parallel=not sequential)
-    console.print(
-        f"Spark runs: {cluster.url}, {len(view.alive_hosts())} workers ALIVE", style="green", markup=False
-    )
+def start(context: Any, sequential: bool = False) -> None:
+    """Start the masters, the history server and every worker; returns when all workers are ALIVE."""
+    with launcher(context) as (cluster, control):
+        _tell_start(cluster, control.start(parallel=not sequential))
 
 
 @task  # type: ignore[untyped-decorator]
 @judged
-def stop(_context: Any) -> None:
-    """Stop every worker, then the master; returns when their processes are gone."""
-    with launcher() as (_, control):
+def stop(context: Any) -> None:
+    """Stop every worker, then the masters; returns when their processes are gone."""
+    with launcher(context) as (_, control):
         control.stop()
     console.print("Spark is stopped", style="green", markup=False)
 
 
+@task(help={"sequential": _SEQUENTIAL})  # type: ignore[untyped-decorator]
+@judged
+def restart(context: Any, sequential: bool = False) -> None:
+    """Stop all daemons and start them, for new settings or another version; jobs that run end."""
+    with launcher(context) as (cluster, control):
+        with suppress(NothingToDo):
+            control.stop()
+        _tell_start(cluster, control.start(parallel=not sequential))
+
+
 @task  # type: ignore[untyped-decorator]
 @judged
-def status(_context: Any) -> None:
-    """Show the master and the workers; exit code 1 unless all are ALIVE."""
-    with launcher() as (cluster, control):
+def status(context: Any) -> None:
+    """Show the masters, the history server and the workers; exit code 1 unless all are well."""
+    with launcher(context) as (cluster, control):
         state = control.state()
     console.print(status_table(cluster, state))
+    if state.view and cluster.history:
+        address = f"{cluster.history.address}:{cluster.history_port}"
+        console.print(f"pages: {state.view.ui_url}, history http://{address}", markup=False)
     if not is_well(cluster, state):
         raise Exit(code=1)
+
+
+@task(  # type: ignore[untyped-decorator]
+    positional=["host"],
+    help={
+        "host": "its name in the inventory",
+        "daemon": "worker, master or history",
+        "number": "which worker of the host, from 1",
+        "lines": "how many",
+    },
+)
+@judged
+def logs(context: Any, host: str, daemon: str = "worker", number: int = 1, lines: int = 50) -> None:
+    """Show the last lines of a daemon's log."""
+    if daemon.upper() not in Role.__members__:
+        raise UsageError(f"no daemon {daemon}: give worker, master or history")
+    with launcher(context) as (_, control):
+        _say(control.log(host, Role[daemon.upper()], number, lines))
+
+
+@task(  # type: ignore[untyped-decorator]
+    iterable=["add", "remove"],
+    help={
+        "add": "start the workers on this host of the inventory (repeat it for more)",
+        "remove": "decommission the workers on this host, then stop them (repeat it for more)",
+        "timeout": "seconds that executors may take to finish their tasks and give their blocks away",
+    },
+)
+@judged
+def workers(context: Any, add: list[str], remove: list[str], timeout: int = 600) -> None:
+    """Show the workers; or add some, or take some away without harm to running jobs."""
+    if add and remove:
+        raise UsageError("give --add or --remove, one at a time")
+    with launcher(context) as (cluster, control):
+        if add:
+            _tell_start(cluster, control.add(add))
+        elif remove:
+            control.remove(remove, timeout)
+            console.print(f"removed: {', '.join(remove)}", style="green", markup=False)
+        else:
+            state = control.state()
+            only = {daemon: result for daemon, result in state.daemons.items() if daemon.role is Role.WORKER}
+            console.print(status_table(cluster, replace(state, daemons=only)))
+
+
+@task  # type: ignore[untyped-decorator]
+@judged
+def jobs(context: Any) -> None:
+    """Show the jobs that run or wait, and the last ones that ended."""
+    cluster = _based(read_inventory(), context)
+    console.print(jobs_table(_leader(cluster, tunnel_to_master(cluster))))
+
+
+@task(positional=["job"], help={"job": "its id or its name, as fab spark.jobs shows them"})  # type: ignore[untyped-decorator]
+@judged
+def kill(context: Any, job: str) -> None:
+    """End a job that runs or waits."""
+    cluster = _based(read_inventory(), context)
+    tunnel = tunnel_to_master(cluster)
+    view = _leader(cluster, tunnel)
+    found = [app.id for app in view.apps if job in {app.id, app.name}]
+    if len(found) != 1:
+        raise UsageError(f"{len(found)} jobs that run or wait are called {job}; see fab spark.jobs")
+    end(view, found[0], functools.partial(_leader, cluster, tunnel), tunnel)
+    console.print(f"killed: {found[0]}", style="green", markup=False)
 
 
 @task(  # type: ignore[untyped-decorator]
@@ -158,23 +263,24 @@ def status(_context: Any) -> None:
     },
 )
 @judged
-def submit(_context: Any, job: str, args: str = "", conf: str = "") -> None:
+def submit(context: Any, job: str, args: str = "", conf: str = "") -> None:
     """Run a PySpark job on the cluster, with the driver here; exits with its code."""
     listing = read_listing()
-    cluster = cluster_from(listing)
     settings = {"spark.jars": _connector()} | submission.parse_settings(conf)
     found = submission.find_job(job, ROOT)
-    if tunnel_to_master(cluster) is not None:
+    wanted_cluster = _based(cluster_from(listing), context)
+    if tunnel_to_master(wanted_cluster) is not None:
         raise UsageError(
-            f"the executors must reach the driver, and {cluster.master.name}'s network is reached by ssh only: run "
-            "spark-submit on a host of it"
+            f"the executors must reach the driver, and {wanted_cluster.master.name}'s network is reached by ssh only: "
+            "run spark-submit on a host of it"
         )
-    if fetch_view(cluster.ui_json) is None:
-        raise Error(f"no master answers at {cluster.ui_json}; run fab spark.start")
+    _leader(wanted_cluster)
+    with launcher(context, wanted_cluster) as (cluster, control):
+        defaults = control.defaults()
     driver_host = submission.address_towards(cluster.master.address, cluster.master_port)
-    with _login(listing) as login:
+    with _login(listing) as login, _file_of(defaults, ".conf") as file:
         known = {**_known_to_jobs(cluster, listing), **login}
-        wanted = submission.Submission(found, tuple(shlex.split(args)), settings, known)
+        wanted = submission.Submission(found, tuple(shlex.split(args)), settings, Path(file), known)
         _say(f"{found.name} runs on {cluster.url} with its driver here, until it ends or ^C ends it")
         sys.stdout.flush()
         command = submission.command_line(wanted, cluster.url, driver_host)
@@ -184,4 +290,4 @@ def submit(_context: Any, job: str, args: str = "", conf: str = "") -> None:
 
 
 namespace = Collection()
-namespace.add_collection(Collection("spark", start, stop, status, submit))
+namespace.add_collection(Collection("spark", start, stop, restart, status, logs, workers, jobs, submit, kill))

@@ -62,7 +62,7 @@ class Bench:
                 Question((m.name,), http_ready(m.name, m.address, BROKER_HTTP_PORT), POLL_S) for m in serving
             )
         names = {member.address: member.name for member in serving}
-        look = _alive(kinds.spark_cluster(self._peers(planned.hosts)).ui_json, names)
+        look = _alive(kinds.spark_cluster(self._peers(planned.hosts)).ui_urls()[0], names)
         return Watch([Question(tuple(names.values()), look, MASTER_POLL_S)])
 
     def arrange(self, system: System, model: Model) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import paramiko  # type: ignore[import-untyped]
 from fabric import Config, Connection
-from invoke.exceptions import CommandTimedOut
+from invoke.exceptions import CommandTimedOut, ResponseNotAccepted
+from invoke.watchers import FailingResponder
 
+from sparkctl.commands import SUDO_PROMPT, as_spark
 from sparkctl.errors import Error
-from sparkctl.inventory import Host, host_port
+from sparkctl.inventory import Host, SparkCluster, host_port
 from sparkctl.ssh import resolve
 
 CONNECT_TIMEOUT_S = 15
@@ -23,6 +26,7 @@ class Connected(Protocol):
 
     user: str
     port: int
+    config: Any
 
     def run(self, command: str, **options: Any) -> Any: ...
 
@@ -35,20 +39,32 @@ class Ran:
     output: str
 
 
-def connect(host: Host) -> Connection:
+def connect(host: Host, options: Config | None = None) -> Connection:
     """A connection to the host, not yet opened. User, port, keys, bastion and the check of host keys are those
     that ssh would use.
+
+    ``options``: those of Fabric's own command line and files. They take precedence over the inventory.
     """
-    login = resolve(host.ssh_arguments, host.address)
+    said: dict[str, Any] = {}
+    file = ssh_file = None
+    if options is not None:
+        # Fabric has no public names for what its command line said.
+        said, file, ssh_file = options._overrides, options._runtime_path, options._runtime_ssh_path  # noqa: SLF001
+    arguments = (*host.ssh_arguments, "-F", str(ssh_file)) if ssh_file else host.ssh_arguments
+    login = resolve(arguments, host.address)
+    config = Config(overrides={**said, "load_ssh_configs": False}, runtime_path=file)
+    known = dict(config.connect_kwargs)
+    timeout = known.pop("timeout", None) or config.timeouts.connect or CONNECT_TIMEOUT_S
+    known.pop("key_filename", None)  # Fabric puts its own keys before those of the argument
     keys = [each for each in login.identity_files if Path(each).exists()]
     connection = Connection(
         login.address,
         user=login.user,
         port=login.port,
-        config=Config(overrides={"load_ssh_configs": False}),
+        config=config,
         gateway=login.proxy or None,
-        connect_timeout=CONNECT_TIMEOUT_S,
-        connect_kwargs={"key_filename": keys} if keys else {},
+        connect_timeout=timeout,
+        connect_kwargs={**known, **({"key_filename": keys} if keys else {})},
     )
     if login.checks_host_key:
         for known_hosts in login.known_hosts:
@@ -58,16 +74,30 @@ def connect(host: Host) -> Connection:
     return connection
 
 
-def run(connection: Connected, host: Host, command: str) -> Ran:
-    """Runs a command and returns its exit code and output. Raises ``Error`` if the connection fails."""
+def run_as_spark(
+    connection: Connected, cluster: SparkCluster, command: str, timeout_s: float = COMMAND_TIMEOUT_S
+) -> Ran:
+    """Runs a command as Spark's user on the master's host, and returns its exit code and output.
+
+    Raises ``Error`` if the connection fails, if sudo refuses, or if the command takes longer than the timeout.
+    """
+    host, password = cluster.master, connection.config.sudo.password
+    answers = [FailingResponder(re.escape(SUDO_PROMPT), f"{password}\n", "Sorry, try again")]
+    where = f"{connection.user}@{host_port(host.address, connection.port)}"
     try:
         done = connection.run(
-            command, hide=True, warn=True, timeout=COMMAND_TIMEOUT_S, in_stream=False, pty=False
+            as_spark(cluster, connection.user, command, asks=password is not None),
+            hide=True,
+            warn=True,
+            timeout=timeout_s,
+            in_stream=False,
+            pty=False,
+            watchers=answers if password is not None else [],
         )
     except CommandTimedOut as error:
-        raise Error(f"{host.name}: no end after {COMMAND_TIMEOUT_S} s") from error
+        raise Error(f"{host.name}: no answer from {where} within {timeout_s:.0f} s") from error
+    except ResponseNotAccepted as error:
+        raise Error(f"{host.name}: sudo on {where} does not accept the password") from error
     except (OSError, EOFError, paramiko.SSHException) as error:
-        raise Error(
-            f"{host.name}: no ssh to {connection.user}@{host_port(host.address, connection.port)}: {error}"
-        ) from error
-    return Ran(done.exited, done.stdout + done.stderr)
+        raise Error(f"{host.name}: no ssh to {where}: {error}") from error
+    return Ran(done.exited, done.stdout + done.stderr.replace(SUDO_PROMPT, ""))

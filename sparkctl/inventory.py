@@ -1,8 +1,8 @@
 """Reads the hosts of the Spark cluster from the Ansible inventory, so deployment and launcher use the
 same hosts.
 
-Groups: ``spark_master`` (one host) and ``spark_workers``. Host variables: Ansible's connection variables, and
-the spark role's own variables where they differ from the role's defaults.
+Groups: ``spark_master`` (one host; more are standbys) and ``spark_workers``. Host variables: Ansible's connection
+variables, and the spark role's own variables where they differ from the role's defaults.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,29 +43,52 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class SparkCluster:
-    """The master, the workers in the inventory's order, and where the role installed Spark on all of them."""
+    """The masters, the workers in the inventory's order, and where the role installed Spark on all of them.
+
+    ``master`` is the host from which all others are reached. It is not always the one that leads: that may be
+    one of the ``standbys``, the other masters.
+    """
 
     master: Host
     workers: tuple[Host, ...]
+    standbys: tuple[Host, ...] = ()
+    # The workers of each host that has more than one, by its name.
+    workers_per_host: Mapping[str, int] = field(default_factory=dict)
+    # The host of the history server; None: there is none.
+    history: Host | None = None
     home: str = "/opt/spark"
     conf_dir: str = "/etc/spark"
+    state_dir: str = "/var/lib/spark"
     user: str = "spark"
     master_port: int = 7077
     master_ui_port: int = 8080
     worker_ui_port: int = 8081
+    history_port: int = 18080
     # A directory that the driver and all hosts see under the same path; "" when there is none, or it is
     # not known.
     shared_dir: str = ""
 
     @property
     def url(self) -> str:
-        """The URL that workers and drivers connect to."""
-        return f"spark://{host_port(self.master.peer_address, self.master_port)}"
+        """The URL by which workers and drivers find the masters."""
+        return "spark://" + ",".join(host_port(m.peer_address, self.master_port) for m in self.masters)
 
     @property
-    def ui_json(self) -> str:
-        """The URL of the master's state as JSON."""
-        return f"http://{host_port(self.master.peer_address, self.master_ui_port)}/json/"
+    def masters(self) -> tuple[Host, ...]:
+        return (self.master, *self.standbys)
+
+    def ui_urls(self) -> list[str]:
+        """The URLs of the masters' web UIs."""
+        return [f"http://{host_port(m.peer_address, self.master_ui_port)}" for m in self.masters]
+
+    def based_at(self, name: str) -> SparkCluster:
+        """The same cluster, reached from the master with this name or address. Raises ``UsageError``."""
+        for master in self.masters:
+            if name in {master.name, master.address, master.peer_address}:
+                others = tuple(m for m in self.masters if m is not master)
+                return replace(self, master=master, standbys=others)
+        known = ", ".join(m.name for m in self.masters)
+        raise UsageError(f"-H {name} is not a host of the group {MASTER_GROUP} ({known})")
 
 
 def read_inventory(source: str | None = None) -> SparkCluster:
@@ -92,25 +115,42 @@ def cluster_from(inventory: Mapping[str, Any]) -> SparkCluster:
     """The cluster in the output of ``--list``. Raises ``UsageError`` when a group is missing or invalid."""
     variables: Mapping[str, Mapping[str, Any]] = inventory.get("_meta", {}).get("hostvars", {})
     masters, workers = (_members(inventory, group) for group in (MASTER_GROUP, WORKERS_GROUP))
-    if len(masters) != 1:
-        raise UsageError(f"the group {MASTER_GROUP} must have one host, it has {len(masters)}: {masters}")
-    if not workers:
-        raise UsageError(f"the group {WORKERS_GROUP} has no host")
+    for group, members in ((MASTER_GROUP, masters), (WORKERS_GROUP, workers)):
+        if not members:
+            raise UsageError(f"the group {group} has no host")
     of_master = variables.get(masters[0], {})
-    defaults = SparkCluster(
-        _host(masters[0], of_master), tuple(_host(w, variables.get(w, {})) for w in workers)
-    )
+    first, *standbys = (_host(master, variables.get(master, {})) for master in masters)
+    defaults = SparkCluster(first, tuple(_host(w, variables.get(w, {})) for w in workers))
     return SparkCluster(
         defaults.master,
         defaults.workers,
+        standbys=tuple(standbys),
+        workers_per_host={worker: _workers(variables.get(worker, {})) for worker in workers},
+        history=first if _has_event_logs(of_master) else None,
         home=str(of_master.get("spark_home", defaults.home)),
         conf_dir=str(of_master.get("spark_conf_dir", defaults.conf_dir)),
+        state_dir=str(of_master.get("spark_state_dir", defaults.state_dir)),
         user=str(of_master.get("spark_user", defaults.user)),
         master_port=_port(of_master, "spark_master_port", defaults.master_port),
         master_ui_port=_port(of_master, "spark_master_webui_port", defaults.master_ui_port),
         worker_ui_port=_port(of_master, "spark_worker_webui_port", defaults.worker_ui_port),
+        history_port=_port(of_master, "spark_history_port", defaults.history_port),
         shared_dir=_plain(of_master.get("spark_shared_dir", "")),
     )
+
+
+def _workers(variables: Mapping[str, Any]) -> int:
+    text = str(variables.get("spark_workers_per_host", 1))
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(
+            f"spark_workers_per_host is {text!r} in the inventory: give a number, not an expression"
+        )
+    return int(text)
+
+
+def _has_event_logs(of_master: Mapping[str, Any]) -> bool:
+    """Whether the role installs a history server: by default where the hosts share a directory."""
+    return bool(of_master.get("spark_event_log_dir", of_master.get("spark_shared_dir", "")))
 
 
 def _plain(value: Any) -> str:

@@ -17,16 +17,17 @@ from sparkctl.errors import UsageError
 
 # Driver and executors may run as different users, who share files through their group.
 UMASK = 0o002
-SMALL = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job's file, the job's own arguments, and Spark settings that override the defaults."""
+    """A job's file, the job's own arguments, and Spark settings that override those of ``defaults``."""
 
     job: Path
     arguments: tuple[str, ...] = ()
     settings: Mapping[str, str] | None = None
+    # A file like spark-defaults.conf. A secret belongs there: everybody sees the arguments of a process.
+    defaults: Path | None = None
     # Environment variables of the driver: the defaults for options that the job is not given.
     variables: Mapping[str, str] | None = None
 
@@ -63,11 +64,21 @@ def command_line(submission: Submission, master_url: str, driver_host: str) -> l
     settings = {
         "spark.driver.host": driver_host,
         "spark.driver.bindAddress": driver_host,
-        **SMALL,
         **(submission.settings or {}),
     }
     confs = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-    return ["spark-submit", "--master", master_url, *confs, str(submission.job), *submission.arguments]
+    # Of the operator's own, in SPARK_CONF_DIR, comes what the cluster's file does not have.
+    files = [] if submission.defaults is None else ["--properties-file", str(submission.defaults)]
+    files += ["--load-spark-defaults"] if files else []
+    return [
+        "spark-submit",
+        "--master",
+        master_url,
+        *files,
+        *confs,
+        str(submission.job),
+        *submission.arguments,
+    ]
 
 
 def environment(root: Path, variables: Mapping[str, str] | None = None) -> dict[str, str]:

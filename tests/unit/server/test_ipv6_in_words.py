@@ -90,7 +90,7 @@ def test_tools_reach_the_inventorys_brokers_at_addresses_in_brackets():
 def test_spark_is_reached_at_an_address_in_brackets():
     cluster = SparkCluster(Host("m", ADDRESS, ADDRESS), ())
     assert cluster.url == "spark://[2001:db8::1]:7077"
-    assert cluster.ui_json == "http://[2001:db8::1]:8080/json/"
+    assert cluster.ui_urls() == ["http://[2001:db8::1]:8080"]
 
 
 def test_a_host_and_a_port_are_put_together_by_one_function_of_each_part():

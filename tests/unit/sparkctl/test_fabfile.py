@@ -15,7 +15,6 @@ from typing import Any
 import click
 import paramiko
 import pytest
-from fabric import Config, Connection
 from fabric.runners import Result
 from invoke.exceptions import Exit
 from rich.console import Console
@@ -26,106 +25,11 @@ from sparkctl import commands, submit
 from sparkctl.commands import Role
 from sparkctl.connection import connect
 from sparkctl.errors import Error, NothingToDo, UsageError
-from sparkctl.inventory import Host, SparkCluster, cluster_from, read_inventory
+from sparkctl.inventory import Host, cluster_from, read_inventory
 from sparkctl.launcher import Launcher
-from sparkctl.master import MasterView, WorkerView, fetch_view
+from sparkctl.master import MasterView, fetch_view
 from sparkctl.table import is_well, status_table
-
-NAMES = ("h1", "h2", "h3")
-
-
-def host(number: int) -> Host:
-    return Host(f"h{number}", f"10.0.0.{number}", f"10.0.0.{number}")
-
-
-CLUSTER = SparkCluster(host(1), tuple(host(number) for number in (1, 2, 3)))
-
-
-class FakeCluster:
-    """Daemons on three hosts, as ``spark-daemon.sh`` keeps them; ``unreachable`` ones refuse ssh."""
-
-    def __init__(self) -> None:
-        self.running: set[tuple[Role, str]] = set()
-        self.unreachable: set[str] = set()
-        self.broken: set[str] = set()
-        self.actions: list[tuple[str, str, str]] = []
-
-    def do(self, name: str, command: str) -> tuple[int, str]:
-        """One daemon command on one host: exit code and output."""
-        if name in self.unreachable:
-            return 255, f"ssh: connect to host {name}: No route to host"
-        action = next(word for word in ("start", "stop", "status") if f"/etc/spark {word} " in command)
-        role = Role.MASTER if Role.MASTER.value in command else Role.WORKER
-        self.actions.append((action, role.name, name))
-        if action == "start" and name not in self.broken:
-            self.running.add((role, name))
-        if action == "stop":
-            self.running.discard((role, name))
-            return 0, f"stopping {role.value}"
-        runs = (role, name) in self.running
-        return (0 if runs else 2), f"{role.value} {'is' if runs else 'not'} running."
-
-    def view(self) -> MasterView | None:
-        if (Role.MASTER, "h1") not in self.running:
-            return None
-        alive = [name for role, name in sorted(self.running, key=str) if role is Role.WORKER]
-        workers = tuple(WorkerView(f"10.0.0.{name[1]}", "ALIVE", 2, 0, 1024, 0) for name in alive)
-        return MasterView(CLUSTER.url, "ALIVE", workers, 0)
-
-
-class FakeConnection(Connection):
-    """Fabric's Connection to the master's host, without the ssh."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        super().__init__("10.0.0.1", user="root", config=Config())
-        self.cluster = cluster
-        self.commands: list[str] = []
-
-    def run(self, command: str, **options: Any) -> Result:
-        assert options["warn"]
-        assert options["in_stream"] is False
-        self.commands.append(command)
-        *prefix, script = shlex.split(command)
-        assert prefix == ["runuser", "-u", "spark", "--", "bash", "-c"]
-        if "push()" not in script:
-            code, output = self.cluster.do("h1", script)
-            return Result(stdout=output + "\n", exited=code, connection=self)
-        return Result(stdout=self._push(script), exited=0, connection=self)
-
-    def _push(self, script: str) -> str:
-        """What the master's loop prints: the workers' lines, then every exit code."""
-        told, codes = "", ""
-        for line in script.splitlines():
-            if line.startswith("push h"):
-                _, name, _address, command, *_ = shlex.split(line)
-                code, output = self.cluster.do(name, command)
-                told += f"{name}: {output}\n"
-                codes += f"@exit {name} {code}\n"
-        return told + codes
-
-
-class Operator:
-    """A launcher over a fake cluster, its connection, what it says, and a clock that only sleep moves."""
-
-    def __init__(self) -> None:
-        self.cluster = FakeCluster()
-        self.connection = FakeConnection(self.cluster)
-        self.said: list[str] = []
-        self.now = 0.0
-        self.launcher = Launcher(
-            CLUSTER,
-            self.connection,
-            self.cluster.view,
-            self.said.append,
-            clock=lambda: self.now,
-            sleep=self._sleep,
-        )
-
-    def _sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def started(self) -> list[tuple[str, str]]:
-        return [(role, name) for action, role, name in self.cluster.actions if action == "start"]
+from tests.support.fake_spark import CLUSTER, NAMES, FakeCluster, FakeConnection, Operator, host
 
 
 @pytest.fixture
@@ -296,7 +200,7 @@ def test_inventory_gives_master_and_workers_with_their_connection() -> None:
     )
     assert [worker.name for worker in cluster.workers] == ["h1", "h2", "h3"]
     assert cluster.url == "spark://192.168.0.1:7070"
-    assert cluster.ui_json == "http://192.168.0.1:8080/json/"
+    assert cluster.ui_urls() == ["http://192.168.0.1:8080"]
     options = "-F /lab/ssh_config -o UserKnownHostsFile=/lab/known -oStrictHostKeyChecking=no"
     login = (*options.split(), "-o", "Port=2222", "-o", "User=admin")
     assert cluster.master == Host("h1", "10.0.0.1", "192.168.0.1", login)
@@ -306,8 +210,11 @@ def test_inventory_gives_master_and_workers_with_their_connection() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"spark_master": {"hosts": []}}, "spark_master must have one host, it has 0"),
-        ({"spark_master": {"hosts": ["h1", "h2"]}}, "spark_master must have one host, it has 2"),
+        ({"spark_master": {"hosts": []}}, "spark_master has no host"),
+        (
+            {"_meta": {"hostvars": {"h2": {"spark_workers_per_host": "{{ x }}"}}}},
+            "spark_workers_per_host is '{{ x }}'",
+        ),
         ({"spark_workers": {}}, "spark_workers has no host"),
         ({"_meta": {"hostvars": {"h1": {"spark_master_port": "{{ x }}"}}}}, "spark_master_port is '{{ x }}'"),
     ],
@@ -409,14 +316,14 @@ def master_url() -> Iterator[str]:
 
 
 def test_masters_json_tells_the_living_from_their_dead_former_selves(master_url: str) -> None:
-    view = fetch_view(f"{master_url}/json/")
+    view = fetch_view(master_url)
     assert view is not None
     assert view.alive_hosts() == {"10.0.0.1", "10.0.0.2"}
 
 
 def test_no_master_or_another_program_there_is_no_view(master_url: str) -> None:
-    assert fetch_view(f"{master_url}/") is None
-    assert fetch_view("http://127.0.0.1:9/json/") is None
+    assert fetch_view(f"{master_url}/elsewhere") is None
+    assert fetch_view("http://127.0.0.1:9") is None
 
 
 def test_status_table_shows_process_and_registration_of_each_worker(
@@ -424,7 +331,7 @@ def test_status_table_shows_process_and_registration_of_each_worker(
 ) -> None:
     operator.launcher.start()
     operator.cluster.unreachable.add("h3")
-    operator.launcher._fetch_view = lambda: fetch_view(f"{master_url}/json/")
+    operator.launcher._fetch_view = lambda: fetch_view(master_url)
     state = operator.launcher.state()
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     console.print(status_table(CLUSTER, state))
@@ -443,7 +350,7 @@ def test_submit_puts_the_jobs_arguments_after_the_job_and_the_drivers_address_be
     assert submit.command_line(job, "spark://m:7077", "10.89.0.1") == [
         *("spark-submit", "--master", "spark://m:7077"),
         *("--conf", "spark.driver.host=10.89.0.1", "--conf", "spark.driver.bindAddress=10.89.0.1"),
-        *("--conf", "spark.driver.memory=512m", "--conf", "spark.executor.memory=1g"),
+        *("--conf", "spark.executor.memory=1g"),
         *("/p/job.py", "--topics", "a b"),
     ]
 
@@ -485,4 +392,5 @@ def test_nothing_to_do_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_tasks_are_in_the_namespace_spark() -> None:
-    assert set(fabfile.namespace.task_names) == {"spark.start", "spark.stop", "spark.status", "spark.submit"}
+    names = "start stop restart status logs workers jobs submit kill"
+    assert set(fabfile.namespace.task_names) == {f"spark.{name}" for name in names.split()}

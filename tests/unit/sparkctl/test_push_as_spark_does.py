@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from jinja2 import Template
+from jinja2 import Environment, FileSystemLoader, Template
 
 from rig.wait import wait_until
 from sparkctl import commands
@@ -105,7 +105,8 @@ def unit(rig, role):
     settings["spark_master_url"] = f"spark://{HOSTS[0]}:7077"
     inner = yaml.safe_load((ROLE / "vars/main.yml").read_text())["spark_unit_environment"]
     settings["spark_unit_environment"] = Template(inner).render(settings)
-    text = Template((ROLE / f"templates/landline-spark-{role}.service.j2").read_text()).render(settings)
+    templates = Environment(loader=FileSystemLoader(ROLE / "templates"), autoescape=False)
+    text = templates.get_template(f"landline-spark-{role}.service.j2").render(settings)
     lines = dict(line.split("=", 1) for line in text.replace("\\\n", " ").splitlines() if "=" in line)
     return dict(word.split("=") for word in lines["Environment"].split()), shlex.split(lines["ExecStart"])
 
