@@ -94,12 +94,13 @@ def ports(host: Host) -> Faults:
 def mounts(host: Host) -> Faults:
     """Directories that have to be mount points, and are not; and what is mounted read-only."""
     looked = host["seen"].get("directories", {})
+    of_roles = [each for _, listed in needs(host, "mounts") for each in listed]
     found: Faults = [
         (
             f"{each} is no mount point: its disk is missing, and data would go to the one of {looked[each]['mount']}",
             FAULT,
         )
-        for each in host["settings"]["mounts"]
+        for each in dict.fromkeys([*host["settings"]["mounts"], *of_roles])
         if each in looked and not looked[each]["is_mount"]
     ]
     for _, listed in needs(host, "directories"):

@@ -205,6 +205,7 @@ def test_a_port_that_another_process_has_or_two_want_is_a_fault(hosts):
 
 def test_a_disk_that_is_not_mounted_is_a_fault(hosts):
     hosts[0]["settings"]["mounts"] = ["/data"]
+    hosts[0]["needs"][0]["mounts"] = ["/data"]
     hosts[0]["seen"]["directories"]["/data"] = place()
     ((check, names, what, is_warning),) = found(hosts)
     assert (check, names, is_warning) == ("mounts", ["a"], False)
