@@ -46,6 +46,7 @@ PLANTED = {
     ),
 }
 OLDER_FORMAT = {
+    "log.initial.task.delay.ms": 0,
     "log.flush.offset.checkpoint.interval.ms": 1000,
     "log.flush.start.offset.checkpoint.interval.ms": 1000,
 }
