@@ -15,9 +15,10 @@ ROOT = Path(__file__).parents[2]
 FAB = Path(sys.executable).with_name("fab")
 
 
-def fab(task: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def fab(task: str, *arguments: str, base: str = "") -> subprocess.CompletedProcess[str]:
+    """A task, done from the first master, or from the ``base``."""
     return subprocess.run(
-        [str(FAB), f"spark.{task}", *arguments],
+        [str(FAB), *(["-H", base] if base else []), f"spark.{task}", *arguments],
         cwd=ROOT,
         text=True,
         capture_output=True,
@@ -26,17 +27,19 @@ def fab(task: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def fab_ok(task: str) -> str:
-    done = fab(task)
+def fab_ok(task: str, *arguments: str, base: str = "") -> str:
+    done = fab(task, *arguments, base=base)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def submitted(job: str, arguments: Sequence[str], log: Path, cores: int = 3) -> ManagedProcess:
+def submitted(
+    job: str, arguments: Sequence[str], log: Path, cores: int = 3, more: str = ""
+) -> ManagedProcess:
     """By ``fab spark.submit``; with the cheap compiler alone (rig.jvm): one flag, for the string is split."""
     words = " ".join(f"'{argument}'" for argument in arguments)
     jvm = " ".join(f"spark.{role}.extraJavaOptions={CHEAP_COMPILER}" for role in ("driver", "executor"))
-    conf = f"spark.executor.cores=1 spark.cores.max={cores} {jvm}"
+    conf = f"spark.executor.cores=1 spark.cores.max={cores} {jvm} {more}"
     command = [str(FAB), "spark.submit", job, f"--conf={conf}", f"--args={words}"]
     return ManagedProcess("fab spark.submit", lambda: command, log, cwd=ROOT)
 
