@@ -87,8 +87,8 @@ def refuse_foreign_throttles(throttles: Throttles) -> None:
 
 
 def judge(view: View, wish: Wish, pace: Pace, gone: Collection[int] = ()) -> Verdict:
-    """The next step towards the layout that is wished for. Moves of ours to brokers in ``gone`` are given up. Raises
-    :class:`~broker.server.moves.layout.TooFewError`.
+    """The next step towards the layout that is wished for. Moves of ours to brokers in ``gone`` are given up.
+    Raises TooFewError if a drained broker's replicas have no place.
     """
     layout, throttles = view.layout, view.throttles
     moving = {partition: found for partition, found in layout.partitions.items() if found.is_moving}

@@ -83,9 +83,7 @@ def recipients(layout: Layout, wish: Wish) -> dict[int, float]:
 
 
 def _kept_elsewhere(layout: Layout, wish: Wish, topic: str, found: Mapping[int, float]) -> int:
-    """How many replicas every drained partition of the topic keeps on brokers that get nothing, such as excluded
-    ones.
-    """
+    """How many replicas every drained partition of the topic keeps on brokers that get nothing."""
     return min(
         len(set(partition.replicas) - wish.drained - found.keys())
         for (name, _), partition in layout.partitions.items()
