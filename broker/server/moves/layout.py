@@ -12,7 +12,7 @@ Ids = tuple[int, ...]
 Targets = Mapping[TopicPartition, Ids]
 
 
-class Partition(NamedTuple):
+class PlacedPartition(NamedTuple):
     """A partition. ``replicas`` are those that it has, or will have when its move is done; ``adding`` and ``removing``
     are the move's, if there is one. ``size`` is in bytes; the largest replica's.
     """
@@ -34,7 +34,7 @@ class Layout:
     """The live brokers with their racks, and all partitions."""
 
     racks: Mapping[int, str | None]
-    partitions: Mapping[TopicPartition, Partition]
+    partitions: Mapping[TopicPartition, PlacedPartition]
 
 
 @dataclass(frozen=True, slots=True)
