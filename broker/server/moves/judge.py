@@ -74,7 +74,7 @@ class MovesRefusedError(Exception):
 
 
 def refuse_foreign_throttles(throttles: Throttles) -> None:
-    """Raises :class:`RefusedError` if an operator's own throttles would be overwritten."""
+    """Raises :class:`MovesRefusedError` if an operator's own throttles would be overwritten."""
     if throttles.of_all_replicas:
         raise MovesRefusedError(
             f"*.replication.throttled.replicas is * of {_few(throttles.of_all_replicas)}: remove that config first"
@@ -155,7 +155,7 @@ def is_paused(before: View, step: Step, now: View, left: Targets) -> bool:
 
 def fill(view: View, broker: int, pace: Pace, *, is_prepared: bool) -> Judgement:
     """The next step while an empty broker gets its replicas back, throttled as a follower. With ``is_prepared`` only
-    the throttle is set, before the broker starts. Raises :class:`RefusedError` if records would be lost.
+    the throttle is set, before the broker starts. Raises :class:`MovesRefusedError` if records would be lost.
     """
     layout, throttles = view.layout, view.throttles
     lacking = [
