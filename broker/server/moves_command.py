@@ -18,10 +18,18 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.problems import ConfigError
 from broker.server.cluster_requests import FAILURES, ClusterRequests
 from broker.server.moves.admin import MoveAdmin
-from broker.server.moves.judge import Pace, RefusedError, View, fill, judge, pause, refuse_foreign_throttles
+from broker.server.moves.judge import (
+    MovesRefusedError,
+    Pace,
+    View,
+    fill,
+    judge,
+    pause,
+    refuse_foreign_throttles,
+)
 from broker.server.moves.layout import Layout, Targets, TooFewError, Wish, added, amount, of_brokers
 from broker.server.moves.planner import plan
-from broker.server.moves.work import Decide, Left, Outcome, in_words, work
+from broker.server.moves.work import Decide, Left, WorkDone, in_words, work
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
@@ -49,7 +57,7 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
                     f"{options.command}: interrupted: its moves and throttles are taken back. Run it again"
                 )
                 return EXIT_INTERRUPTED
-    except (ConfigError, RefusedError, TooFewError, *FAILURES) as error:
+    except (ConfigError, MovesRefusedError, TooFewError, *FAILURES) as error:
         complain(f"{options.command}: {error}")
         return EXIT_FAILED
 
@@ -100,7 +108,7 @@ def _work(admin: MoveAdmin, options: Any, complain: Complain) -> int:
     return EXIT_DONE if done.is_done else EXIT_NOT_YET
 
 
-def _tell(options: Any, done: Outcome, planned: dict[str, Any] | None, *, is_running: bool) -> None:
+def _tell(options: Any, done: WorkDone, planned: dict[str, Any] | None, *, is_running: bool) -> None:
     if options.json:
         left = {"replicas": done.left.replicas, "bytes": done.left.bytes, "words": done.left.words()}
         told = {"done": done.is_done, "changed": done.is_changed, "left": left, "plan": planned}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker.server.moves.judge import Pace, Step, View, judge, pause
 from broker.server.moves.layout import Layout, TooFewError, Wish, of_brokers
-from broker.server.moves.throttles import Throttled, Throttles
+from broker.server.moves.throttles import ThrottledPairs, Throttles
 from tests.support.layouts import layouts
 
 PACE = Pace(1000, at_once=2)
@@ -48,7 +48,9 @@ class Pretended:
 
     def put_lists(self, lists):
         found = {
-            topic: each for topic, each in {**self.throttles.lists, **lists}.items() if each != Throttled()
+            topic: each
+            for topic, each in {**self.throttles.lists, **lists}.items()
+            if each != ThrottledPairs()
         }
         self.throttles = self.throttles._replace(lists=found)
 

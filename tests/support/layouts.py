@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import strategies as st
 
 from broker.controller.rules.placement import assign_replicas
-from broker.server.moves.layout import Layout, Partition
+from broker.server.moves.layout import Layout, PlacedPartition
 from broker.utils.topic_partition import TopicPartition
 
 MIB = 1 << 20
@@ -28,7 +28,7 @@ def layouts(draw, racks=True, min_brokers=1):
         for number in range(draw(st.integers(1, 9))):
             replicas = tuple(draw(among))
             size = draw(st.sampled_from((0, 1, 5 * MIB, 64 * MIB, 900 * MIB)))
-            partitions[TopicPartition(f"t{topic}", number)] = Partition(
+            partitions[TopicPartition(f"t{topic}", number)] = PlacedPartition(
                 replicas, replicas[0], frozenset(replicas), size
             )
     return Layout(found, partitions)
@@ -40,7 +40,7 @@ def as_created(racks, topics, partitions, factor, size=MIB):
     for topic in range(topics):
         rows = assign_replicas(racks, partitions, factor, start_index=topic, start_shift=topic)
         for number, replicas in rows.items():
-            found[TopicPartition(f"t{topic}", number)] = Partition(
+            found[TopicPartition(f"t{topic}", number)] = PlacedPartition(
                 replicas, replicas[0], frozenset(replicas), size
             )
     return Layout(dict(racks), found)

@@ -27,13 +27,13 @@ from broker.server.cluster_requests import (
     with_timeout,
 )
 from broker.server.moves.judge import Step, View
-from broker.server.moves.layout import Ids, Layout, Partition
+from broker.server.moves.layout import Ids, Layout, PlacedPartition
 from broker.server.moves.throttles import (
     FOLLOWER_RATE,
     FOLLOWERS,
     LEADER_RATE,
     LEADERS,
-    Throttled,
+    ThrottledPairs,
     Throttles,
 )
 from broker.utils.topic_partition import TopicPartition
@@ -75,7 +75,7 @@ class MoveAdmin:
         largest: dict[TopicPartition, int] = {}
         for (partition, _), size in self._held.items():
             largest[partition] = max(size, largest.get(partition, 0))
-        partitions: dict[TopicPartition, Partition] = {}
+        partitions: dict[TopicPartition, PlacedPartition] = {}
         for topic in metadata.topics:
             check(topic, f"topic {topic.name}")
             for row in topic.partitions:
@@ -130,11 +130,11 @@ class MoveAdmin:
         return sorted(partition for partition, _ in self._sizes(rows))
 
     def _throttles(self, metadata: Any) -> Throttles:
-        lists: dict[str, Throttled] = {}
+        lists: dict[str, ThrottledPairs] = {}
         for names in batches([topic.name for topic in metadata.topics]):
             for name, configs in self._configs(_TOPIC, names, (LEADERS, FOLLOWERS)).items():
-                throttled = Throttled(_pairs(configs.get(LEADERS)), _pairs(configs.get(FOLLOWERS)))
-                if throttled != Throttled():
+                throttled = ThrottledPairs(_pairs(configs.get(LEADERS)), _pairs(configs.get(FOLLOWERS)))
+                if throttled != ThrottledPairs():
                     lists[name] = throttled
         rates = self._configs(_BROKER, [_CLUSTER], (LEADER_RATE, FOLLOWER_RATE))[_CLUSTER]
         own = self._with_own_rates(metadata.brokers) if lists else frozenset()
@@ -241,10 +241,12 @@ _PASSING: Final = frozenset(
 )
 
 
-def _partition(row: Any, move: tuple[Ids, Ids, Ids] | None, size: int) -> Partition:
+def _partition(row: Any, move: tuple[Ids, Ids, Ids] | None, size: int) -> PlacedPartition:
     replicas, adding, removing = move or (tuple(map(int, row.replica_nodes)), (), ())
     kept = tuple(broker for broker in replicas if broker not in removing)
-    return Partition(kept, int(row.leader_id), frozenset(map(int, row.isr_nodes)), size, adding, removing)
+    return PlacedPartition(
+        kept, int(row.leader_id), frozenset(map(int, row.isr_nodes)), size, adding, removing
+    )
 
 
 def _by_topic(partitions: Iterable[TopicPartition], row: Any) -> dict[str, list[Any]]:

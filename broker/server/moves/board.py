@@ -80,9 +80,7 @@ class Board:
         return len({self._racks.get(broker, broker) for broker in replicas})
 
     def best_spread(self, replicas: Collection[int]) -> int:
-        """The most racks that so many replicas can have, on the brokers that may get some and those that they are
-        on.
-        """
+        """The most racks that so many replicas can have, on brokers that may get some or have them."""
         return min(len(replicas), self.spread({*self.capacity, *replicas}))
 
     def keeps_racks(self, partition: TopicPartition, old: int, new: int) -> bool:

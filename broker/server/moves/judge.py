@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from broker.server.moves.layout import Ids, Layout, Partition, Targets, Wish, added, of_brokers
+from broker.server.moves.layout import Ids, Layout, PlacedPartition, Targets, Wish, added, of_brokers
 from broker.server.moves.planner import plan
-from broker.server.moves.throttles import Throttled, Throttles, with_pairs, without_pairs
+from broker.server.moves.throttles import ThrottledPairs, Throttles, with_pairs, without_pairs
 from broker.utils.topic_partition import TopicPartition
 
 _REORDERED_AT_ONCE: Final = 200
@@ -49,7 +49,7 @@ class Step:
     the work is done, or something is waited for.
     """
 
-    lists: Mapping[str, Throttled] = field(default_factory=dict)
+    lists: Mapping[str, ThrottledPairs] = field(default_factory=dict)
     rate: int | None = None
     moves: Targets = field(default_factory=dict)
     cancelled: tuple[TopicPartition, ...] = ()
@@ -60,7 +60,7 @@ class Step:
         return not (self.lists or self.rate is not None or self.moves or self.cancelled or self.elected)
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """The step, whether all is done, what is still to be moved, and what is waited for."""
 
     step: Step
@@ -69,49 +69,51 @@ class Verdict(NamedTuple):
     waits: tuple[str, ...] = ()
 
 
-class RefusedError(Exception):
+class MovesRefusedError(Exception):
     """Why nothing is begun."""
 
 
 def refuse_foreign_throttles(throttles: Throttles) -> None:
-    """Raises :class:`RefusedError` if an operator's own throttles would be overwritten."""
+    """Raises :class:`MovesRefusedError` if an operator's own throttles would be overwritten."""
     if throttles.of_all_replicas:
-        raise RefusedError(
+        raise MovesRefusedError(
             f"*.replication.throttled.replicas is * of {_few(throttles.of_all_replicas)}: remove that config first"
         )
     if throttles.is_on and not throttles.lists:
-        raise RefusedError(
+        raise MovesRefusedError(
             "the cluster has a leader. or follower.replication.throttled.rate that belongs to no move: "
             f"{throttles.leader_rate}, {throttles.follower_rate}. Remove it first; --pause does"
         )
 
 
-def judge(view: View, wish: Wish, pace: Pace, gone: Collection[int] = ()) -> Verdict:
-    """The next step towards the layout that is wished for. Moves of ours to brokers in ``gone`` are given up. Raises
-    :class:`~broker.server.moves.layout.TooFewError`.
+def judge(view: View, wish: Wish, pace: Pace, gone: Collection[int] = ()) -> Judgement:
+    """The next step towards the layout that is wished for. Moves of ours to brokers in ``gone`` are given up.
+    Raises TooFewError if a drained broker's replicas have no place.
     """
     layout, throttles = view.layout, view.throttles
     moving = {partition: found for partition, found in layout.partitions.items() if found.is_moving}
     ours = {partition: found for partition, found in moving.items() if throttles.is_ours(partition, found)}
     hopeless = tuple(partition for partition, found in ours.items() if not set(gone).isdisjoint(found.adding))
     if hopeless:
-        return Verdict(Step(cancelled=hopeless), is_done=False, left={})
+        return Judgement(Step(cancelled=hopeless), is_done=False, left={})
     left = plan(layout, wish, fixed=moving.keys() | view.unsettled)
     new = added(layout, left)
     moves, waits = _startable(layout, left, new, ours, pace.at_once)
     if moves:
         throttled = [(each, layout.partitions[each].replicas, new[each]) for each in moves]
         rate = pace.rate if _differs(throttles, pace.rate) else None
-        return Verdict(
+        return Judgement(
             Step(with_pairs(throttles.lists, throttled), rate, moves), is_done=False, left=left, waits=waits
         )
     if ours or new:
         rate = pace.rate if ours and _differs(throttles, pace.rate) else None
-        return Verdict(Step(rate=rate), is_done=False, left=left, waits=(*waits, *_holders(layout, ours)))
+        return Judgement(Step(rate=rate), is_done=False, left=left, waits=(*waits, *_holders(layout, ours)))
     return _finish(view, wish, left, moving)
 
 
-def _finish(view: View, wish: Wish, left: Targets, moving: Mapping[TopicPartition, Partition]) -> Verdict:
+def _finish(
+    view: View, wish: Wish, left: Targets, moving: Mapping[TopicPartition, PlacedPartition]
+) -> Judgement:
     """Nothing is to be copied any more: throttles go, then the order of replicas changes, then leaders."""
     layout, throttles = view.layout, view.throttles
     waits = [f"{each} is being moved by somebody else" for each in of_brokers(layout, wish.drained)]
@@ -124,16 +126,16 @@ def _finish(view: View, wish: Wish, left: Targets, moving: Mapping[TopicPartitio
     elif step.is_nothing:
         step = Step(elected=_elections(layout, wish))
     is_done = step.is_nothing and not left and not waits and not view.unsettled
-    return Verdict(step, is_done, left, tuple(waits))
+    return Judgement(step, is_done, left, tuple(waits))
 
 
-def pause(view: View) -> Verdict:
+def pause(view: View) -> Judgement:
     """The next step towards a cluster without moves of ours, and without throttles."""
     layout, throttles = view.layout, view.throttles
     moving = {partition: found for partition, found in layout.partitions.items() if found.is_moving}
     ours = tuple(partition for partition, found in moving.items() if throttles.is_ours(partition, found))
     step = Step(rate=0, cancelled=ours) if ours else untied(throttles, moving, always=True)
-    return Verdict(step, is_done=step.is_nothing, left={})
+    return Judgement(step, is_done=step.is_nothing, left={})
 
 
 def untied(throttles: Throttles, moving: Iterable[TopicPartition], *, always: bool = False) -> Step:
@@ -151,9 +153,9 @@ def is_paused(before: View, step: Step, now: View, left: Targets) -> bool:
     return was_on and not now.throttles.is_on and bool(left)
 
 
-def fill(view: View, broker: int, pace: Pace, *, is_prepared: bool) -> Verdict:
+def fill(view: View, broker: int, pace: Pace, *, is_prepared: bool) -> Judgement:
     """The next step while an empty broker gets its replicas back, throttled as a follower. With ``is_prepared`` only
-    the throttle is set, before the broker starts. Raises :class:`RefusedError` if records would be lost.
+    the throttle is set, before the broker starts. Raises :class:`MovesRefusedError` if records would be lost.
     """
     layout, throttles = view.layout, view.throttles
     lacking = [
@@ -166,12 +168,12 @@ def fill(view: View, broker: int, pace: Pace, *, is_prepared: bool) -> Verdict:
     if not lacking or (is_prepared and broker in layout.racks):
         moving = [partition for partition, found in layout.partitions.items() if found.is_moving]
         step = Step() if is_prepared else untied(throttles, moving)
-        return Verdict(step, is_done=step.is_nothing, left={})
+        return Judgement(step, is_done=step.is_nothing, left={})
     lists = with_pairs(throttles.lists, [(partition, (), (broker,)) for partition in lacking])
     step = Step(lists, pace.rate if _differs(throttles, pace.rate) else None)
     waits = () if broker in layout.racks or is_prepared else (f"broker {broker} does not run",)
     left = {} if is_prepared else dict.fromkeys(lacking, (broker,))
-    return Verdict(step, is_done=is_prepared and step.is_nothing, left=left, waits=waits)
+    return Judgement(step, is_done=is_prepared and step.is_nothing, left=left, waits=waits)
 
 
 def _refuse_loss(layout: Layout, broker: int) -> None:
@@ -181,7 +183,7 @@ def _refuse_loss(layout: Layout, broker: int) -> None:
         if broker in found.replicas and (found.leader < 0 or found.isr <= {broker})
     ]
     if lost and broker not in layout.racks:
-        raise RefusedError(
+        raise MovesRefusedError(
             f"only broker {broker} has all records of {_few(lost)}: an empty one in its place would lose them. Bring "
             "its disk back. If they are lost, delete these topics, or elect another replica by "
             "kafka-leader-election.sh --election-type unclean"
@@ -192,7 +194,7 @@ def _startable(
     layout: Layout,
     left: Targets,
     new: Mapping[TopicPartition, Ids],
-    ours: Mapping[TopicPartition, Partition],
+    ours: Mapping[TopicPartition, PlacedPartition],
     at_once: int,
 ) -> tuple[dict[TopicPartition, Ids], tuple[str, ...]]:
     """The moves to begin now, at most so many to each broker, and why others have to wait."""
@@ -210,7 +212,7 @@ def _startable(
     return moves, tuple(waits)
 
 
-def _why_not(found: Partition, kept: Iterable[int], layout: Layout) -> str | None:
+def _why_not(found: PlacedPartition, kept: Iterable[int], layout: Layout) -> str | None:
     if found.leader < 0:
         return "has no leader"
     behind = [broker for broker in kept if broker not in found.isr]
@@ -224,12 +226,12 @@ def _why_not(found: Partition, kept: Iterable[int], layout: Layout) -> str | Non
     return None
 
 
-def _holders(layout: Layout, ours: Mapping[TopicPartition, Partition]) -> tuple[str, ...]:
+def _holders(layout: Layout, ours: Mapping[TopicPartition, PlacedPartition]) -> tuple[str, ...]:
     down = {broker for found in ours.values() for broker in found.replicas if broker not in layout.racks}
     return tuple(f"broker {broker} does not run" for broker in sorted(down))
 
 
-def _is_in_sync(found: Partition, layout: Layout) -> bool:
+def _is_in_sync(found: PlacedPartition, layout: Layout) -> bool:
     return found.leader >= 0 and all(
         broker in found.isr and broker in layout.racks for broker in found.replicas
     )

@@ -12,7 +12,7 @@ Ids = tuple[int, ...]
 Targets = Mapping[TopicPartition, Ids]
 
 
-class Partition(NamedTuple):
+class PlacedPartition(NamedTuple):
     """A partition. ``replicas`` are those that it has, or will have when its move is done; ``adding`` and ``removing``
     are the move's, if there is one. ``size`` is in bytes; the largest replica's.
     """
@@ -34,7 +34,7 @@ class Layout:
     """The live brokers with their racks, and all partitions."""
 
     racks: Mapping[int, str | None]
-    partitions: Mapping[TopicPartition, Partition]
+    partitions: Mapping[TopicPartition, PlacedPartition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,7 @@ def recipients(layout: Layout, wish: Wish) -> dict[int, float]:
 
 
 def _kept_elsewhere(layout: Layout, wish: Wish, topic: str, found: Mapping[int, float]) -> int:
-    """How many replicas every drained partition of the topic keeps on brokers that get nothing, such as excluded
-    ones.
-    """
+    """How many replicas every drained partition of the topic keeps on brokers that get nothing."""
     return min(
         len(set(partition.replicas) - wish.drained - found.keys())
         for (name, _), partition in layout.partitions.items()

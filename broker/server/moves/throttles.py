@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from broker.server.moves.layout import Partition
+from broker.server.moves.layout import PlacedPartition
 from broker.utils.topic_partition import TopicPartition
 
 LEADER_RATE = "leader.replication.throttled.rate"
@@ -23,15 +23,15 @@ ALL = "*"
 Pairs = frozenset[str]
 
 
-class Throttled(NamedTuple):
+class ThrottledPairs(NamedTuple):
     """A topic's throttled replicas, as ``partition:broker``."""
 
     leaders: Pairs = frozenset()
     followers: Pairs = frozenset()
 
 
-Lists = Mapping[str, Throttled]
-NOBODY = Throttled()
+Lists = Mapping[str, ThrottledPairs]
+NOBODY = ThrottledPairs()
 
 
 class Throttles(NamedTuple):
@@ -57,7 +57,7 @@ class Throttles(NamedTuple):
         listed = self.lists.get(partition.topic, NOBODY).followers
         return all(pair(partition, broker) in listed for broker in brokers)
 
-    def is_ours(self, partition: TopicPartition, found: Partition) -> bool:
+    def is_ours(self, partition: TopicPartition, found: PlacedPartition) -> bool:
         """Whether the partition's move, if it has one that copies something, is one of ours."""
         return (
             self.is_on
@@ -73,28 +73,28 @@ def pair(partition: TopicPartition, broker: int) -> str:
 
 def with_pairs(
     lists: Lists, moves: Iterable[tuple[TopicPartition, Iterable[int], Iterable[int]]]
-) -> dict[str, Throttled]:
+) -> dict[str, ThrottledPairs]:
     """The lists that change when these moves are throttled too: of each partition the brokers that may lead it
     meanwhile, and those that it is copied to.
     """
-    found: dict[str, Throttled] = {}
+    found: dict[str, ThrottledPairs] = {}
     for partition, origin, adding in moves:
         before = found.get(partition.topic, lists.get(partition.topic, NOBODY))
         leaders = {pair(partition, broker) for broker in origin}
         followers = {pair(partition, broker) for broker in adding}
-        found[partition.topic] = Throttled(before.leaders | leaders, before.followers | followers)
+        found[partition.topic] = ThrottledPairs(before.leaders | leaders, before.followers | followers)
     return {topic: after for topic, after in found.items() if after != lists.get(topic, NOBODY)}
 
 
-def without_pairs(lists: Lists, kept: Iterable[TopicPartition]) -> dict[str, Throttled]:
+def without_pairs(lists: Lists, kept: Iterable[TopicPartition]) -> dict[str, ThrottledPairs]:
     """The lists that change when only pairs of ``kept`` partitions stay."""
     numbers: dict[str, set[str]] = {}
     for partition in kept:
         numbers.setdefault(partition.topic, set()).add(str(partition.partition))
-    found: dict[str, Throttled] = {}
+    found: dict[str, ThrottledPairs] = {}
     for topic, before in lists.items():
         stays = numbers.get(topic, set())
-        after = Throttled(*(_only(pairs, stays) for pairs in before))
+        after = ThrottledPairs(*(_only(pairs, stays) for pairs in before))
         if after != before:
             found[topic] = after
     return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, Protocol
 
 from broker.replication.broker_channel import ChannelError
-from broker.server.moves.judge import RefusedError, Step, Verdict, View, is_paused
+from broker.server.moves.judge import Judgement, MovesRefusedError, Step, View, is_paused
 from broker.server.moves.layout import Targets, added
 
 _PAUSE_S: Final = 1.0
@@ -18,10 +18,10 @@ _PAUSE_S: Final = 1.0
 _PATIENCE_S: Final = 20.0
 _SILENCE_S: Final = 60.0
 
-Decide = Callable[[View, Collection[int]], Verdict]
+Decide = Callable[[View, Collection[int]], Judgement]
 
 
-class Admin(Protocol):
+class MovedCluster(Protocol):
     """The cluster."""
 
     def look(self) -> View: ...
@@ -41,7 +41,7 @@ class Left(NamedTuple):
         return f"{text}; {self.waits[0]}{more}" if self.waits else text
 
 
-class Outcome(NamedTuple):
+class WorkDone(NamedTuple):
     """Whether all is done, whether anything was done or was under way, and what is left."""
 
     is_done: bool
@@ -50,12 +50,12 @@ class Outcome(NamedTuple):
 
 
 def work(
-    admin: Admin,
+    admin: MovedCluster,
     decide: Decide,
     tell: Callable[[Left], None],
     within_s: float | None,
     pause: Callable[[float], object],
-) -> Outcome:
+) -> WorkDone:
     """Works for at most ``within_s`` seconds. Raises what the cluster says; brokers that do not answer are asked again
     for a minute.
     """
@@ -69,7 +69,7 @@ def work(
             view = admin.look()
             verdict = decide(view, _gone(view, dead_since, now))
             if before is not None and is_paused(*before, view, verdict.left):
-                raise RefusedError(
+                raise MovesRefusedError(
                     "somebody has taken the moves and the throttles back. Run it again to go on"
                 )
             refused = () if verdict.step.is_nothing else tuple(admin.take(verdict.step))
@@ -81,10 +81,10 @@ def work(
             left = _left(view, verdict, refused)
             is_changed = is_changed or not verdict.step.is_nothing or left.replicas > 0
             if verdict.is_done:
-                return Outcome(is_done=True, is_changed=is_changed, left=left)
+                return WorkDone(is_done=True, is_changed=is_changed, left=left)
             tell(left)
         if within_s is not None and time.monotonic() - began >= within_s:
-            return Outcome(is_done=False, is_changed=is_changed, left=left)
+            return WorkDone(is_done=False, is_changed=is_changed, left=left)
         pause(_PAUSE_S)
 
 
@@ -99,7 +99,7 @@ def _gone(view: View, dead_since: dict[int, float], now: float) -> set[int]:
     return {broker for broker, since in dead_since.items() if now - since >= _PATIENCE_S}
 
 
-def _left(view: View, verdict: Verdict, refused: tuple[str, ...]) -> Left:
+def _left(view: View, verdict: Judgement, refused: tuple[str, ...]) -> Left:
     layout = view.layout
     new = {each: found.adding for each, found in layout.partitions.items() if found.adding}
     new |= dict(_copied(view, verdict.left))
