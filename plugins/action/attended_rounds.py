@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Runs a long command in rounds, and shows after each one how far it is."""
 
 from __future__ import annotations

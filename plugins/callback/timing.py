@@ -1,20 +1,23 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Prints the duration of the run and its slowest tasks after the recap."""
 
 from __future__ import annotations
-
-import time
-from typing import Any
-
-from ansible.plugins.callback import CallbackBase
 
 DOCUMENTATION = """
 name: timing
 type: aggregate
 short_description: Wall time of the run and its slowest tasks
 description: One line after the recap. A task counts from its start to the start of the next one.
+author: The Landline authors (!UNKNOWN)
 requirements:
   - enable it in ansible.cfg
 """
+
+import time
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
 
 SLOWEST = 5
 

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Judges what an inventory says of security, users, ACLs and quotas, before any host is touched. Pure.
 
 `landline access` judges users, ACLs and quotas again, and brings them about.
@@ -6,15 +8,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-# Ansible loads each file by itself.
-sys.path.append(str(Path(__file__).parent))
-
-from broker_security import CLIENTS, MECHANISMS, broker_http_tokens
+from ansible_collections.landline.cluster.plugins.filter.broker_security import (
+    CLIENTS,
+    MECHANISMS,
+    broker_http_tokens,
+)
 
 RESOURCES = ("topic", "group", "cluster", "transactional_id", "delegation_token", "user")
 OPERATIONS = (

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Decides which listeners a cluster's brokers use, from settings and the observed state of the
 hosts. Pure.
 """
@@ -5,15 +7,10 @@ hosts. Pure.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-# What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
-sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
-
-from addresses import host_port
+from ansible_collections.landline.cluster.plugins.module_utils.addresses import host_port
 
 CLIENTS, BETWEEN, SECURE = "PLAINTEXT", "BROKER", "BROKER_SSL"
 # If one of these keys is set by the user, all listeners are the user's, and no further listener is added.

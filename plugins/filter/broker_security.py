@@ -1,17 +1,14 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Decides how a cluster's listeners are secured, and which steps lead there from what its brokers have. Pure."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-# What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
-sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
-
-from addresses import host_port, service_address
+from ansible_collections.landline.cluster.plugins.module_utils.addresses import host_port, service_address
 
 # The listeners that the role makes, in the order of the properties: the protocol, and the setting of the port.
 PROTOCOLS = {
@@ -188,7 +185,7 @@ def broker_secured_addresses(brokers: Iterable[Mapping[str, Any]]) -> list[str]:
         address
         for broker in brokers
         for each in broker["properties"]["advertised.listeners"].split(",")
-        for name, _, address in [each.partition("://")]
+        for name, _unused, address in [each.partition("://")]
         if PROTOCOLS.get(name, "PLAINTEXT") != "PLAINTEXT"
     ]
 

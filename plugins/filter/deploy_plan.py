@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """What a deploy would do, as a document: made from looks at the hosts, and compared with a later look. Pure."""
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """What systemd has to know of the disks that services are on. Pure."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-# What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
-sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
-
-from mounts import mount_unit
+from ansible_collections.landline.cluster.plugins.module_utils.mounts import mount_unit
 
 
 def disk_links(mounts: Mapping[str, Sequence[str]], unit_dir: str) -> list[dict[str, str]]:

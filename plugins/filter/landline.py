@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Filters of the broker role: they turn a host's settings into its broker instances, as plain data."""
 
 from __future__ import annotations
@@ -6,20 +8,16 @@ import hashlib
 import ipaddress
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-# What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
-sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
-
-# Ansible loads each file by itself.
-sys.path.append(str(Path(__file__).parent))
-
-from addresses import host_port, service_address
-from broker_security import PROTOCOLS, http_properties, secure_properties
-from live_keys import is_live
+from ansible_collections.landline.cluster.plugins.filter.broker_security import (
+    PROTOCOLS,
+    http_properties,
+    secure_properties,
+)
+from ansible_collections.landline.cluster.plugins.module_utils.addresses import host_port, service_address
+from ansible_collections.landline.cluster.plugins.module_utils.live_keys import is_live
 
 CLIENTS = "PLAINTEXT"
 # Every key of the broker whose value is a password or a private key has one of these words in its name.

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Turns an Apache Kafka broker's server.properties into the inventory's variables, or says why not. Pure."""
 
 from __future__ import annotations

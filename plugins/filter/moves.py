@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Filters for the playbooks that move partitions: which brokers a host has, and the capacities of all of them."""
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import Any
 # Ansible loads each file by itself, and a filter finds what modules use too by its directory.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "module_utils")]
 
-from landline import broker_ids  # noqa: E402
+from ansible_collections.landline.cluster.plugins.filter.landline import broker_ids  # noqa: E402
 
 
 def broker_ids_of(hosts: Iterable[Mapping[str, Any]], name: str) -> list[int]:

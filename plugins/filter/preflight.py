@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Filters of the role `preflight`: what a deployment would meet, as one table. The checks themselves are in
 module_utils/preflight_host.py and preflight_cluster.py.
 """
@@ -5,22 +7,14 @@ module_utils/preflight_host.py and preflight_cluster.py.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
-
-# What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
-sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
-
-# Ansible loads each file by itself.
-sys.path.append(str(Path(__file__).parent))
-
-import preflight_cluster as cluster
-import preflight_host as one
-from broker_listeners import broker_ports
+from ansible_collections.landline.cluster.plugins.filter.broker_listeners import broker_ports
+from ansible_collections.landline.cluster.plugins.module_utils import preflight_cluster as cluster
+from ansible_collections.landline.cluster.plugins.module_utils import preflight_host as one
 
 CHECKS = (
     "groups",

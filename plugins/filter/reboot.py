@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Decides which hosts a run of playbooks/reboot.yml reboots, and in which order. Pure."""
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Filters of the role spark: they turn its variables into Spark's own settings, and say what is wrong with them."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-# What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
-sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
-
-from addresses import host_port, service_address
+from ansible_collections.landline.cluster.plugins.module_utils.addresses import host_port, service_address
 
 AUTHENTICATED_BY = "spark.authenticate.secret"
 MIN_SECRET = 16

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Filter for the support bundle: what came of each host."""
 
 from __future__ import annotations

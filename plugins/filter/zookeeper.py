@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Decides how a ZooKeeper ensemble is changed: from the observed state of its servers, the next single
 safe step.
 
@@ -9,17 +11,19 @@ quorum serves; zookeeper_recovery has those without a quorum, zookeeper_ensemble
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-# Ansible copies these modules to the hosts. A filter runs on the controller, where it finds them
-# by directory.
-sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
-
-from zookeeper_ensemble import Ensemble, Ids, Server, majority, refuse, server_of, step_for
-from zookeeper_recovery import Recovery
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_ensemble import (
+    Ensemble,
+    Ids,
+    Server,
+    majority,
+    refuse,
+    server_of,
+    step_for,
+)
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_recovery import Recovery
 
 _AT_A_TIME = 2
 

@@ -1,16 +1,13 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """An ensemble according to the inventory and to the observed state of its hosts. Pure."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-# What modules use too. Ansible brings it to the hosts; a filter runs here, where it is found by its directory.
-sys.path.append(str(Path(__file__).parents[1] / "module_utils"))
-
-from addresses import host_port, service_address
+from ansible_collections.landline.cluster.plugins.module_utils.addresses import host_port, service_address
 
 
 def zookeeper_hosts(hosts: Iterable[Mapping[str, Any]]) -> dict[str, str]:

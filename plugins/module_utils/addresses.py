@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """How an address is written, and which one a host is reached at. For filters and modules; pure."""
 
 from __future__ import annotations

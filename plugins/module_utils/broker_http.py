@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Asks the HTTP port of a broker on its own host, by TLS and with a token where the port wants them.
 
 While a deployment turns TLS on or off, a running broker speaks as it was started. The inventory, and after an

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """What a running broker's /status says, and which content of its properties file it goes by."""
 
 from __future__ import annotations

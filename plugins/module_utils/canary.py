@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Whether the first broker of a roll is worse than the others: from looks at all of them while it is watched. Pure.
 
 /metrics has counts and times by request, not their distribution. So a request's mean time during the watch is compared.

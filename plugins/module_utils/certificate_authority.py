@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """The cluster's own CA in a directory of the control node, and how another one takes its place.
 
 What is in files of certificates is read and checked in certificate_files.
@@ -13,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.certificate_files import (
+from ansible_collections.landline.cluster.plugins.module_utils.certificate_files import (
     USES,
     CertificateError,
     certificate_in,

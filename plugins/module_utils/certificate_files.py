@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Reads and checks certificates in files, and writes files whole. What a CA is and issues is in certificate_authority.
 
 Runs on the control node, whose Ansible has the package `cryptography`.
@@ -106,7 +108,7 @@ def why_untrusted(path: Path, trusted: Path) -> str:
         client.wrap_bio(to_client, to_broker),
         broker.wrap_bio(to_broker, to_client, server_side=True),
     )
-    for _ in range(_FLIGHTS):
+    for _unused in range(_FLIGHTS):
         for side in sides:
             try:
                 side.do_handshake()

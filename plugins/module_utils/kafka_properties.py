@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Reads Apache Kafka's properties files, as Java does: comments, continued lines, escapes."""
 
 from __future__ import annotations

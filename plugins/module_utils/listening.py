@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Checks whether a process on this host may listen on a port, and which process prevents it. For
 the modules.
 """

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Which settings of a broker change while it runs, without a restart. Its properties file is reloaded then.
 
 The broker decides by `broker/config/live_keys.py`; a unit test keeps the two alike.

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Masks secrets in texts of a host before they leave it: configuration files, journals, answers of brokers.
 
 Two ways complement each other. Where a secret's place is known by its name (a properties file, a JAAS option, an
@@ -70,7 +72,7 @@ def masked_properties(text: str) -> str:
     """Returns a properties file, or a file of environment variables, without its secrets. Comments may be keys
     that somebody switched off.
     """
-    return "".join(_masked_line(raw, key) for raw, key, _ in _logical_lines(text))
+    return "".join(_masked_line(raw, key) for raw, key, _unused in _logical_lines(text))
 
 
 def _masked_line(raw: str, key: str) -> str:
@@ -82,7 +84,7 @@ def _masked_line(raw: str, key: str) -> str:
 
 def secrets_of_properties(text: str) -> Iterator[str]:
     """Yields the secrets in a properties file: values of secret keys, and the options in a JAAS entry."""
-    for _, key, value in _logical_lines(text):
+    for _unused, key, value in _logical_lines(text):
         if key and is_secret(key) and value:
             yield value
             if "jaas" in key.lower() or "LoginModule" in value:

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Which file systems directories are on, and which of these are missing. For filters and modules."""
 
 from __future__ import annotations

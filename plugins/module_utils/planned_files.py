@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """What a deploy would write into files, compared with what they have: as a diff without secrets, and by digest.
 
 A digest is of all that a file has, passwords too. It has a salt and takes a while to work out, so that nobody finds a
@@ -10,7 +12,7 @@ import difflib
 import hashlib
 from collections.abc import Mapping
 
-from ansible.module_utils.masking import (
+from ansible_collections.landline.cluster.plugins.module_utils.masking import (
     MASKED,
     Masker,
     is_secret,

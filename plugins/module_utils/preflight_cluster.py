@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """What is wrong between hosts, or in the inventory itself, before a deployment. Pure: see preflight_host.py for what
 a host is. Each result is (hosts, what is wrong, is it only a warning).
 """
@@ -10,7 +12,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from preflight_host import FAULT, WARNING, Host, is_reached, needs
+from ansible_collections.landline.cluster.plugins.module_utils.preflight_host import (
+    FAULT,
+    WARNING,
+    Host,
+    is_reached,
+    needs,
+)
 
 Findings = list[tuple[list[str], str, bool]]
 

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """What is wrong on one host before a deployment. Decides from what `preflight_info` saw and what the roles need;
 reads nothing itself.
 
@@ -59,8 +61,8 @@ def settings(host: Host) -> Faults:
     """Variables that contradict each other, or that no role could work out, and files that roles need."""
     there = host["seen"].get("files")
     wrong = [each["msg"] for each in host["unsettled"]]
-    wrong += [text for _, texts in needs(host, "wrong") for text in texts]
-    for _, listed in needs(host, "files"):
+    wrong += [text for _unused, texts in needs(host, "wrong") for text in texts]
+    for _unused, listed in needs(host, "files"):
         wrong += [each["wrong"] for each in listed if there is not None and each["path"] not in there]
     return [(" ".join(str(each).split()), FAULT) for each in wrong]
 
@@ -68,7 +70,7 @@ def settings(host: Host) -> Faults:
 def ports(host: Host) -> Faults:
     """Ports that two things of this host want, or that another process has."""
     wanted: dict[int, list[Mapping[str, Any]]] = {}
-    for _, listed in needs(host, "ports"):
+    for _unused, listed in needs(host, "ports"):
         for each in listed:
             wanted.setdefault(int(each["port"]), []).append(each)
     found: Faults = []
@@ -94,7 +96,7 @@ def ports(host: Host) -> Faults:
 def mounts(host: Host) -> Faults:
     """Directories that have to be mount points, and are not; and what is mounted read-only."""
     looked = host["seen"].get("directories", {})
-    of_roles = [each for _, listed in needs(host, "mounts") for each in listed]
+    of_roles = [each for _unused, listed in needs(host, "mounts") for each in listed]
     found: Faults = [
         (
             f"{each} is no mount point: its disk is missing, and data would go to the one of {looked[each]['mount']}",
@@ -103,7 +105,7 @@ def mounts(host: Host) -> Faults:
         for each in dict.fromkeys([*host["settings"]["mounts"], *of_roles])
         if each in looked and not looked[each]["is_mount"]
     ]
-    for _, listed in needs(host, "directories"):
+    for _unused, listed in needs(host, "directories"):
         for each in listed:
             told = looked.get(each["path"])
             if told and not told["is_directory"]:
@@ -121,7 +123,7 @@ def space(host: Host) -> Faults:
     """
     looked = host["seen"].get("directories", {})
     by_device: dict[int, list[Mapping[str, Any]]] = {}
-    for _, listed in needs(host, "directories"):
+    for _unused, listed in needs(host, "directories"):
         for each in listed:
             if each["path"] in looked:
                 by_device.setdefault(looked[each["path"]]["device"], []).append(each)
@@ -184,7 +186,7 @@ def versions(host: Host) -> Faults:
     found: Faults = []
     if not told["systemd"] or int(told["systemd"]) < OLDEST_SYSTEMD:
         found.append((f"systemd {told['systemd'] or 'is missing'}: the units need {OLDEST_SYSTEMD}", FAULT))
-    for _, python in needs(host, "python"):
+    for _unused, python in needs(host, "python"):
         if told["python"] not in wants["pythons"]:
             which = f"Python {told['python']}" if told["python"] else "no Python"
             found.append(
@@ -207,7 +209,7 @@ def data(host: Host, cluster_id: str | None) -> Faults:
     """Data of another broker or cluster, and brokers that the inventory does not have on this host."""
     wanted = {
         path: int(each["id"])
-        for _, listed in needs(host, "brokers")
+        for _unused, listed in needs(host, "brokers")
         for each in listed
         for path in each["data_dirs"]
     }

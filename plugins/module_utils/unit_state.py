@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Reads how a systemd unit runs, and with which fingerprint. Shared by the modules, which make the decisions.
 
 A unit's start puts LANDLINE_FINGERPRINT into its environment, so the process itself shows what it was started

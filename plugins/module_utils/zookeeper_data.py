@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Reads how new the tree of a ZooKeeper server is, from the files on its disk. Writes nothing.
 
 Formats, big-endian: FileTxnLog's header (16 bytes) and records (checksum 8, length 4, the transaction with
@@ -22,9 +24,9 @@ _END_OF_RECORD = b"B"
 
 def last_zxid(data_dir: Path, log_dir: Path | None = None) -> int:
     """Returns the zxid of a server's newest transaction, 0 when it has none; `log_dir` is its dataLogDir."""
-    snapshots = [zxid for zxid, _ in _numbered(data_dir, _SNAPSHOT)]
+    snapshots = [zxid for zxid, _unused in _numbered(data_dir, _SNAPSHOT)]
     newest = max(snapshots, default=0)
-    for _, log in sorted(_numbered(log_dir or data_dir, _LOG), reverse=True):
+    for _unused, log in sorted(_numbered(log_dir or data_dir, _LOG), reverse=True):
         if zxid := _last_in(log):
             return max(newest, zxid)
     return newest
@@ -37,7 +39,7 @@ def is_bare(data_dir: Path, log_dir: Path | None = None) -> bool:
     that its leader has just filled, and that has got no write since, looks the same. Purging always leaves
     a log.
     """
-    has_snapshots = any(zxid for zxid, _ in _numbered(data_dir, _SNAPSHOT))
+    has_snapshots = any(zxid for zxid, _unused in _numbered(data_dir, _SNAPSHOT))
     return has_snapshots and not _numbered(log_dir or data_dir, _LOG)
 
 
@@ -64,7 +66,7 @@ def _last_in(log: Path) -> int:
     with log.open("rb") as file:
         file.seek(_LOG_HEADER_BYTES)
         while len(head := file.read(_RECORD.size)) == _RECORD.size:
-            _, length = _RECORD.unpack(head)
+            _unused, length = _RECORD.unpack(head)
             if length < _TRANSACTION.size:
                 break
             body = file.read(length + 1)

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """The observed servers of a ZooKeeper ensemble, their quorums, and the description of a step.
 
 Pure. The next step is decided by the filter `zookeeper_next_step` while a quorum serves, and by

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Decides the next step of a ZooKeeper ensemble in which no quorum serves.
 
 Pure. While a quorum serves, the filter `zookeeper_next_step` decides. zookeeper_ensemble has the servers
@@ -8,7 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from zookeeper_ensemble import Ensemble, Ids, Server, majority, refuse, step_for, zxid_of
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_ensemble import (
+    Ensemble,
+    Ids,
+    Server,
+    majority,
+    refuse,
+    step_for,
+    zxid_of,
+)
 
 
 class Recovery:

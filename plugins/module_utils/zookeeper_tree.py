@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Reads znodes of a ZooKeeper server with Python's standard library only: a new host has no client
 library yet.
 
@@ -63,7 +65,7 @@ class Tree:
         """Returns the names of the children; empty if there is no such node. Raises OSError, TreeError."""
         answer = self._ask(_GET_CHILDREN, path)
         names, at = [], _INT.size
-        for _ in range(_int_at(answer, 0) if answer else 0):
+        for _unused in range(_int_at(answer, 0) if answer else 0):
             name = _text_at(answer, at)
             names.append(name.decode())
             at += _INT.size + len(name)
@@ -78,7 +80,7 @@ class Tree:
         number, text = next(self._numbers), f"{self._chroot}{path}".encode()
         self._send(struct.pack(">iii", number, kind, len(text)) + text + b"\0")
         answer = self._receive()
-        told, _, error = _ANSWER.unpack_from(answer)
+        told, _unused, error = _ANSWER.unpack_from(answer)
         if error == _NO_NODE:
             return b""
         if error or told != number:

@@ -1,3 +1,5 @@
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """ZooKeeper's four-letter commands, for the modules."""
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def servers_in(connect: str) -> dict[str, tuple[str, int]]:
     """Returns host and port of each server in a zookeeper.connect, by its text there."""
     found = {}
     for server in connect.partition("/")[0].split(","):
-        host, _, port = server.strip().rpartition(":")
+        host, _unused, port = server.strip().rpartition(":")
         if not host or "]" in port:  # no port: an IPv6 address has colons and brackets
             host, port = server.strip(), str(DEFAULT_PORT)
         found[server.strip()] = (host.strip("[]"), int(port))
@@ -54,7 +56,7 @@ def servers_in(connect: str) -> dict[str, tuple[str, int]]:
 
 def chroot_in(connect: str) -> str:
     """Returns the chroot of a zookeeper.connect, with its slash; empty if there is none."""
-    _, slash, path = connect.partition("/")
+    _unused, slash, path = connect.partition("/")
     return (slash + path).strip().rstrip("/")
 
 

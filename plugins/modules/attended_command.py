@@ -1,4 +1,6 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Runs a command only as long as the caller waits for its result.
 
 ansible.builtin.command keeps running when its play was killed: a command that waits for its turn would get
@@ -7,17 +9,14 @@ the turn for nobody.
 
 from __future__ import annotations
 
-import select
-import signal
-import subprocess
-from contextlib import suppress
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = """
 module: attended_command
 short_description: Run a command that ends when nobody waits for it any more
+description:
+  - Runs a command only as long as the caller waits for its result.
+  - 'ansible.builtin.command keeps running when its play was killed: a command that waits for its turn
+    would get the turn for nobody.'
+author: The Landline authors (!UNKNOWN)
 options:
   argv:
     description: The command and its arguments.
@@ -31,7 +30,7 @@ options:
 """
 EXAMPLES = """
 - name: Wait for a turn
-  attended_command:
+  landline.cluster.attended_command:
     argv: [landline, may-stop, /etc/landline/broker-1.properties]
 """
 RETURN = """
@@ -49,6 +48,14 @@ stderr:
   returned: always
 """
 
+import select
+import signal
+import subprocess
+from contextlib import suppress
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
 # Our own stdout: sshd holds the other end, and closes it when the connection or the play's channel in it
 # is closed.
 ANSWER_FD = 1
@@ -60,7 +67,7 @@ def is_gone(descriptor: int) -> bool:
     """Whether nobody can read from the other end any more."""
     poller = select.poll()
     poller.register(descriptor, 0)  # errors and hang-ups are always reported
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poller.poll(0))
+    return any(event & (select.POLLERR | select.POLLHUP) for _unused, event in poller.poll(0))
 
 
 def attend(argv: list[str], stdin: str, answer: int = ANSWER_FD) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Runs a long command in rounds. What it does is in the action plugin of this name, on the control node."""
 
 from __future__ import annotations
-
-from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: attended_rounds
@@ -11,6 +11,7 @@ short_description: Run a long command in rounds, and show after each one how far
 description:
   - The command gets C(--json) and C(--within). It ends with 0 when all is done, and with 75 when there is more to do.
   - A round that is running when the play ends is interrupted, as by C(attended_command).
+author: The Landline authors (!UNKNOWN)
 options:
   argv:
     description: The command and its arguments.
@@ -28,7 +29,7 @@ options:
 """
 EXAMPLES = """
 - name: Move partitions
-  attended_rounds:
+  landline.cluster.attended_rounds:
     argv: [landline, rebalance, /etc/landline/broker-1.properties]
 """
 RETURN = """
@@ -41,6 +42,8 @@ took_s:
   type: float
   returned: always
 """
+
+from ansible.module_utils.basic import AnsibleModule
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Watches a broker for a while beside the others, and fails if it is worse. Changes nothing.
 
 It asks the others' HTTP ports from this host. Those that give no answer are not compared.
@@ -6,19 +8,13 @@ It asks the others' HTTP ports from this host. Those that give no answer are not
 
 from __future__ import annotations
 
-import subprocess
-import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.broker_http import UNAUTHORIZED, ask, first_line
-from ansible.module_utils.broker_status import status_in
-from ansible.module_utils.canary import SERVES, Look, look_of, why_worse
-
 DOCUMENTATION = """
 module: broker_canary
 short_description: Watch a broker beside the others
+description:
+  - Watches a broker for a while beside the others, and fails if it is worse. Changes nothing.
+  - It asks the others' HTTP ports from this host. Those that give no answer are not compared.
+author: The Landline authors (!UNKNOWN)
 options:
   broker:
     description: The broker, with id, unit and url.
@@ -46,7 +42,7 @@ options:
 """
 EXAMPLES = """
 - name: Watch it
-  broker_canary:
+  landline.cluster.broker_canary:
     broker: {id: 1, unit: landline-broker@1.service, url: "http://192.0.2.11:8092"}
     others: ["http://192.0.2.12:8092"]
     seconds: 10
@@ -61,6 +57,20 @@ reasons:
   type: list
   returned: failure
 """
+
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.broker_http import (
+    UNAUTHORIZED,
+    ask,
+    first_line,
+)
+from ansible_collections.landline.cluster.plugins.module_utils.broker_status import status_in
+from ansible_collections.landline.cluster.plugins.module_utils.canary import SERVES, Look, look_of, why_worse
 
 ANSWER_S = 5.0
 # At most so many others are asked: the answers of thousands of partitions are long.

@@ -1,4 +1,6 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Keeps a CA of the cluster's own, and a key and a certificate for each host, in a directory of this machine.
 Replaces the CA by a new one, step by step.
 
@@ -8,20 +10,15 @@ only inspected.
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.certificate_authority import STEPS, SUBJECT, Authorities
-from ansible.module_utils.certificate_files import CertificateError, given, why_untrusted, write
-from cryptography import x509
-
 DOCUMENTATION = """
 module: broker_certificates
 short_description: A CA of the cluster's own, and certificates of the brokers' hosts
+description:
+  - Keeps a CA of the cluster's own, and a key and a certificate for each host, in a directory of this
+    machine. Replaces the CA by a new one, step by step.
+  - Runs on the control node, whose Ansible has the package `cryptography`. Certificates of the
+    operator's own are only inspected.
+author: The Landline authors (!UNKNOWN)
 options:
   directory:
     description: Where the CA and the hosts' keys and certificates are; made if it is missing. Empty for given ones.
@@ -66,7 +63,7 @@ options:
 """
 EXAMPLES = """
 - name: Issue the certificates
-  broker_certificates:
+  landline.cluster.broker_certificates:
     directory: /srv/landline-ca
     hosts:
       - {name: kafka-a, names: [kafka-a, 192.0.2.11], file: ""}
@@ -90,6 +87,26 @@ rollover:
   type: dict
   returned: success
 """
+
+import fcntl
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.certificate_authority import (
+    STEPS,
+    SUBJECT,
+    Authorities,
+)
+from ansible_collections.landline.cluster.plugins.module_utils.certificate_files import (
+    CertificateError,
+    given,
+    why_untrusted,
+    write,
+)
+from cryptography import x509
 
 
 @contextmanager

@@ -1,4 +1,6 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Waits over HTTP until the brokers of this host serve clients. Changes nothing, so it runs in check
 mode too.
 
@@ -8,17 +10,15 @@ the broker is back in its ISRs.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import time
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.broker_http import ask, first_line
-
 DOCUMENTATION = """
 module: broker_health
 short_description: Wait for brokers to be ready
+description:
+  - Waits over HTTP until the brokers of this host serve clients. Changes nothing, so it runs in check
+    mode too.
+  - '`landline may-stop` and `landline await-return` check whether the cluster can do without a broker,
+    and whether the broker is back in its ISRs.'
+author: The Landline authors (!UNKNOWN)
 options:
   brokers:
     description:
@@ -50,7 +50,7 @@ options:
 """
 EXAMPLES = """
 - name: Wait until this host's broker serves clients
-  broker_health:
+  landline.cluster.broker_health:
     brokers:
       - {id: 1, url: "http://10.89.0.11:8092", unit: landline-broker@1.service}
 """
@@ -60,6 +60,14 @@ attempts:
   type: int
   returned: success
 """
+
+import json
+import subprocess
+import time
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.broker_http import ask, first_line
 
 Broker = dict[str, Any]
 
@@ -113,13 +121,13 @@ def main() -> None:
         looks = [
             look(broker, params["answer_timeout_s"], params["ca_file"], token) for broker in params["brokers"]
         ]
-        found = [wrong for wrong, _ in looks if wrong is not None]
+        found = [wrong for wrong, _unused in looks if wrong is not None]
         if not found:
             module.exit_json(changed=False, attempts=attempts)
         failed = failed_units([broker["unit"] for broker in params["brokers"]])
         if failed:
             module.fail_json(msg=f"systemd gave up on {', '.join(failed)}: {'; '.join(found)}")
-        done = sum(progress for _, progress in looks)
+        done = sum(progress for _unused, progress in looks)
         if done > best:
             best, deadline = done, time.monotonic() + params["timeout_s"]
         if time.monotonic() >= deadline:

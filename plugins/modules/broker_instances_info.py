@@ -1,24 +1,16 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Reports how the brokers of one host run, compared with what the inventory wants. Changes nothing."""
 
 from __future__ import annotations
 
-import socket
-import subprocess
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.broker_http import SECURE, UNAUTHORIZED, ask, first_line
-from ansible.module_utils.broker_status import is_written, loaded_version, status_in, version_of
-from ansible.module_utils.listening import who_is_in_the_way
-from ansible.module_utils.mounts import look_at_mounts, mounts_of
-from ansible.module_utils.unit_state import state_of
-
 DOCUMENTATION = """
 module: broker_instances_info
 short_description: State of the brokers of a host
+description:
+  - Reports how the brokers of one host run, compared with what the inventory wants. Changes nothing.
+author: The Landline authors (!UNKNOWN)
 options:
   brokers:
     description:
@@ -68,7 +60,7 @@ options:
 """
 EXAMPLES = """
 - name: Look how they run
-  broker_instances_info:
+  landline.cluster.broker_instances_info:
     brokers: "{{ broker_all }}"
     config_dir: /etc/landline
     release_done: /opt/landline/releases/0.1.0-abc/.installed
@@ -139,6 +131,29 @@ configured:
   type: bool
   returned: always
 """
+
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.broker_http import (
+    SECURE,
+    UNAUTHORIZED,
+    ask,
+    first_line,
+)
+from ansible_collections.landline.cluster.plugins.module_utils.broker_status import (
+    is_written,
+    loaded_version,
+    status_in,
+    version_of,
+)
+from ansible_collections.landline.cluster.plugins.module_utils.listening import who_is_in_the_way
+from ansible_collections.landline.cluster.plugins.module_utils.mounts import look_at_mounts, mounts_of
+from ansible_collections.landline.cluster.plugins.module_utils.unit_state import state_of
 
 # Of all releases: the k-th broker of a host may get the port that another broker still has.
 UNITS = "landline-broker@"
@@ -228,7 +243,7 @@ def taken_ports(ports: Iterable[dict[str, Any]], units: Iterable[str]) -> list[s
 def installed_from(done: Path) -> dict[str, str]:
     """Returns what the mark of a complete release notes of its archive: its second line."""
     lines = done.read_text().splitlines() if done.is_file() else []
-    platform, _, sha256 = "".join(lines[1:2]).partition(" ")
+    platform, _unused, sha256 = "".join(lines[1:2]).partition(" ")
     return {"platform": platform, "sha256": sha256} if sha256 else {}
 
 

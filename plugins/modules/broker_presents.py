@@ -1,18 +1,16 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Waits until brokers present the certificate in a file. Changes nothing."""
 
 from __future__ import annotations
 
-import re
-import ssl
-import time
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = """
 module: broker_presents
 short_description: Wait until brokers present a certificate
+description:
+  - Waits until brokers present the certificate in a file. Changes nothing.
+author: The Landline authors (!UNKNOWN)
 options:
   file:
     description: PEM file whose first certificate is the wanted one.
@@ -30,7 +28,7 @@ options:
 """
 EXAMPLES = """
 - name: Wait until the brokers present the new certificate
-  broker_presents:
+  landline.cluster.broker_presents:
     file: /etc/landline/broker.pem
     addresses: ["192.0.2.11:9094", "192.0.2.11:9095"]
 """
@@ -40,6 +38,13 @@ waited_s:
   type: float
   returned: success
 """
+
+import re
+import ssl
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
 
 PAUSE_S = 0.5
 ANSWER_S = 5.0
@@ -55,7 +60,7 @@ def wanted_in(path: Path) -> str:
 
 def presented_at(address: str) -> str:
     """Returns the certificate that a listener presents now, or why it presents none."""
-    host, _, port = address.rpartition(":")
+    host, _unused, port = address.rpartition(":")
     try:
         return ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=ANSWER_S).strip()
     except (OSError, ValueError) as error:

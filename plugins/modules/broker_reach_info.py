@@ -1,18 +1,16 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Reports to which addresses this host cannot connect. Sends nothing, changes nothing."""
 
 from __future__ import annotations
 
-import socket
-import time
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = """
 module: broker_reach_info
 short_description: Which addresses a host cannot connect to
+description:
+  - Reports to which addresses this host cannot connect. Sends nothing, changes nothing.
+author: The Landline authors (!UNKNOWN)
 options:
   addresses:
     description: What to connect to, each as host:port.
@@ -30,7 +28,7 @@ options:
 """
 EXAMPLES = """
 - name: Look whether the other brokers are reached from here
-  broker_reach_info:
+  landline.cluster.broker_reach_info:
     addresses: ["192.0.2.12:9091", "192.0.2.13:9091"]
 """
 RETURN = """
@@ -40,13 +38,20 @@ unreached:
   returned: always
 """
 
+import socket
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from ansible.module_utils.basic import AnsibleModule
+
 AT_ONCE = 64
 PAUSE_S = 0.5
 
 
 def attempt(address: str, timeout_s: float) -> str:
     """Returns why the connection failed, empty when it succeeded."""
-    host, _, port = address.rpartition(":")
+    host, _unused, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
     except TimeoutError:

@@ -1,20 +1,16 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Has running brokers take up their changed properties files, and waits until they go by them."""
 
 from __future__ import annotations
 
-import subprocess
-import time
-from collections.abc import Mapping
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.broker_http import ask, first_line
-from ansible.module_utils.broker_status import loaded_version, status_in, version_of
-
 DOCUMENTATION = """
 module: broker_reload
 short_description: Reload brokers' properties files
+description:
+  - Has running brokers take up their changed properties files, and waits until they go by them.
+author: The Landline authors (!UNKNOWN)
 options:
   brokers:
     description: The brokers, each with unit, url and config.
@@ -34,7 +30,7 @@ options:
 """
 EXAMPLES = """
 - name: Take up changed settings
-  broker_reload:
+  landline.cluster.broker_reload:
     brokers: "{{ broker_all }}"
 """
 RETURN = """
@@ -43,6 +39,19 @@ units:
   type: list
   returned: success
 """
+
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.broker_http import ask, first_line
+from ansible_collections.landline.cluster.plugins.module_utils.broker_status import (
+    loaded_version,
+    status_in,
+    version_of,
+)
 
 PAUSE_S = 0.2
 

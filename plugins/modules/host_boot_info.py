@@ -1,4 +1,6 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Says which boot of a host runs, how old it is, and whether a reboot of it was noted or is needed.
 
 A round of reboots notes on each host the boot that is to end. So an interrupted round goes on where it was: a host
@@ -7,15 +9,14 @@ that runs another boot than the noted one has been rebooted, by whomever.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = """
 module: host_boot_info
 short_description: Which boot of a host runs, and whether it is to end
+description:
+  - Says which boot of a host runs, how old it is, and whether a reboot of it was noted or is needed.
+  - 'A round of reboots notes on each host the boot that is to end. So an interrupted round goes on where
+    it was: a host that runs another boot than the noted one has been rebooted, by whomever.'
+author: The Landline authors (!UNKNOWN)
 options:
   note:
     description:
@@ -31,7 +32,7 @@ options:
 """
 EXAMPLES = """
 - name: Look at the host
-  host_boot_info:
+  landline.cluster.host_boot_info:
     note: /var/lib/landline-reboot
 """
 RETURN = """
@@ -61,6 +62,12 @@ has_apt:
   returned: always
 """
 
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
 _STARTED = 19  # of the fields after the program's name in /proc/PID/stat
 
 
@@ -87,7 +94,7 @@ def read(path: str) -> str:
 
 def look(note: str, needed_by: list[str]) -> dict[str, Any]:
     """Returns everything that RETURN describes."""
-    noted, _, holder = read(note).partition("\n")
+    noted, _unused, holder = read(note).partition("\n")
     return {
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip(),
         "age_s": round(

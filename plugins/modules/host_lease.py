@@ -1,19 +1,17 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Gives a host's turn to one run at a time, for a limited time: a run that dies holds it no longer than that."""
 
 from __future__ import annotations
 
-import fcntl
-import json
-import time
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = """
 module: host_lease
 short_description: One run at a time on a host
+description:
+  - 'Gives a host''s turn to one run at a time, for a limited time: a run that dies holds it no longer
+    than that.'
+author: The Landline authors (!UNKNOWN)
 options:
   name:
     description: What the turn is for.
@@ -43,7 +41,7 @@ options:
 """
 EXAMPLES = """
 - name: Take the turn
-  host_lease:
+  landline.cluster.host_lease:
     name: zookeeper
     holder: alice@control (run 7f3a)
     within_s: 200
@@ -58,6 +56,14 @@ left_s:
   type: float
   returned: always
 """
+
+import fcntl
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
 
 PAUSE_S = 0.5
 

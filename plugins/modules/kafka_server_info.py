@@ -1,19 +1,17 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Inspects an Apache Kafka broker that was installed from its tarball: its unit, server.properties and data."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.kafka_properties import parse_properties
-
 DOCUMENTATION = """
 module: kafka_server_info
 short_description: How Apache Kafka's broker of a host runs, and with which settings and data
+description:
+  - 'Inspects an Apache Kafka broker that was installed from its tarball: its unit, server.properties and
+    data.'
+author: The Landline authors (!UNKNOWN)
 options:
   unit:
     description: Its systemd unit.
@@ -30,7 +28,7 @@ options:
 """
 EXAMPLES = """
 - name: Look at Kafka
-  kafka_server_info:
+  landline.cluster.kafka_server_info:
     unit: kafka.service
 """
 RETURN = """
@@ -75,6 +73,14 @@ wrong:
   type: str
   returned: always
 """
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.kafka_properties import parse_properties
 
 SHOWN = ("LoadState", "ActiveState", "UnitFileState", "User", "Group", "ExecStart")
 DEFAULT_LOG_DIR = "/tmp/kafka-logs"  # noqa: S108 - Kafka's default

@@ -1,21 +1,16 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Sets kernel settings now and at boot, and puts back what was there before for those that are no longer wanted."""
 
 from __future__ import annotations
-
-import os
-import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import NamedTuple
-
-from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: kernel_settings
 short_description: Kernel settings, with the way back
 description:
   - A setting that the host does not have, or that it may not set because it is a container, is skipped.
+author: The Landline authors (!UNKNOWN)
 options:
   settings:
     description: Values by key, as in sysctl.conf.
@@ -32,7 +27,7 @@ options:
 """
 EXAMPLES = """
 - name: Set kernel settings
-  kernel_settings:
+  landline.cluster.kernel_settings:
     path: /etc/sysctl.d/60-landline.conf
     settings:
       vm.swappiness: 1
@@ -51,6 +46,14 @@ skipped:
   type: list
   returned: always
 """
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ansible.module_utils.basic import AnsibleModule
 
 HEAD = "# Ansible managed. A line '# KEY was VALUE' is what is put back when the key is no longer set.\n"
 _WAS = re.compile(r"# (\S+) was ?(.*)")
@@ -72,7 +75,7 @@ def before_in(text: str) -> dict[str, str]:
 def keys_in(text: str) -> set[str]:
     """Returns the keys that a file sets."""
     lines = (line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#"))
-    return {key.strip() for key, _, _ in lines}
+    return {key.strip() for key, _unused, _unused in lines}
 
 
 def plan(wanted: Mapping[str, str], text: str, current: Mapping[str, str]) -> Plan:

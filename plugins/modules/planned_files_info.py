@@ -1,22 +1,17 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Compares what a deploy would write on a host with what is there, and how a service runs. Changes nothing."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.broker_http import ask, first_line
-from ansible.module_utils.broker_status import status_in
-from ansible.module_utils.planned_files import diff_of, digest_of
-from ansible.module_utils.unit_state import fingerprint_of, show
-
 DOCUMENTATION = """
 module: planned_files_info
 short_description: What a deploy would write on a host, and what is there
+description:
+  - Compares what a deploy would write on a host with what is there, and how a service runs. Changes
+    nothing.
+author: The Landline authors (!UNKNOWN)
 options:
   unit:
     description: The service's systemd unit.
@@ -51,7 +46,7 @@ options:
 """
 EXAMPLES = """
 - name: Compare
-  planned_files_info:
+  landline.cluster.planned_files_info:
     unit: landline-broker@1.service
     fingerprint: ab12
     salt: "0123456789abcdef"
@@ -92,6 +87,17 @@ rest_s:
   type: list
   returned: always
 """
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.broker_http import ask, first_line
+from ansible_collections.landline.cluster.plugins.module_utils.broker_status import status_in
+from ansible_collections.landline.cluster.plugins.module_utils.planned_files import diff_of, digest_of
+from ansible_collections.landline.cluster.plugins.module_utils.unit_state import fingerprint_of, show
 
 
 def content_of(path: str) -> str | None:

@@ -1,28 +1,16 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Reports what a host has, for the check before a deployment. Decides nothing, changes nothing."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import platform
-import re
-import socket
-import subprocess
-import time
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.listening import who_is_in_the_way
-from ansible.module_utils.zookeeper_tree import Tree, TreeError
-from ansible.module_utils.zookeeper_words import chroot_in, servers_in
-
 DOCUMENTATION = """
 module: preflight_info
 short_description: What a host has, for the check before a deployment
+description:
+  - Reports what a host has, for the check before a deployment. Decides nothing, changes nothing.
+author: The Landline authors (!UNKNOWN)
 options:
   directories:
     description: Directories to look at; what is missing is looked for where it would be made.
@@ -71,7 +59,7 @@ options:
 """
 EXAMPLES = """
 - name: Look at the host
-  preflight_info:
+  landline.cluster.preflight_info:
     directories: [/opt/landline, /var/lib/landline]
     names: [kafka-a, kafka-b]
 """
@@ -134,6 +122,23 @@ cluster_id:
   returned: always
 """
 
+import contextlib
+import os
+import platform
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.listening import who_is_in_the_way
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_tree import Tree, TreeError
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_words import chroot_in, servers_in
+
 # Any of these keeps the clock right.
 TIME_UNITS = ("systemd-timesyncd", "chrony", "chronyd", "ntp", "ntpd", "ntpsec", "openntpd")
 ANSWER_S = 5.0
@@ -168,7 +173,7 @@ def system() -> dict[str, str]:
 def values_in(text: str) -> dict[str, str]:
     """Returns the values of lines key=value, without their quotes."""
     lines = (line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#"))
-    return {key.strip(): value.strip().strip("\"'") for key, _, value in lines}
+    return {key.strip(): value.strip().strip("\"'") for key, _unused, value in lines}
 
 
 def versions(python: str) -> dict[str, str]:

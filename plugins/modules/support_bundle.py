@@ -1,22 +1,16 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Puts the archives of several hosts into one, with a manifest. Runs on the control node."""
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import tarfile
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = """
 module: support_bundle
 short_description: Put the hosts' support archives into one
+description:
+  - Puts the archives of several hosts into one, with a manifest. Runs on the control node.
+author: The Landline authors (!UNKNOWN)
 options:
   dest:
     description: The bundle, a tar.gz. It is readable only by its owner.
@@ -35,7 +29,7 @@ options:
 """
 EXAMPLES = """
 - name: Make the bundle
-  support_bundle:
+  landline.cluster.support_bundle:
     dest: build/support/bundle.tar.gz
     hosts:
       h1: {state: collected, archive: /tmp/h1.tar.gz, errors: {}}
@@ -51,6 +45,17 @@ missing:
   type: dict
   returned: success
 """
+
+import io
+import json
+import os
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
 
 
 def members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, bytes]]:

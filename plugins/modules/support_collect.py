@@ -1,34 +1,11 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Collects what support needs to know of one host into an archive on it. Secrets are masked before
 they are written.
 """
 
 from __future__ import annotations
-
-import contextlib
-import io
-import json
-import os
-import re
-import subprocess
-import tarfile
-import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.addresses import host_port
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.broker_http import ask
-from ansible.module_utils.masking import (
-    Masker,
-    is_secret,
-    masked_properties,
-    secrets_of_jaas,
-    secrets_of_pem,
-    secrets_of_properties,
-)
 
 DOCUMENTATION = """
 module: support_collect
@@ -36,6 +13,7 @@ short_description: Collect journals, configurations and states of a host, withou
 description:
   - Writes a tar.gz on the host, readable only by root, and returns its path. Whoever fetches it removes it.
   - Part of it that cannot be had is named in its errors.json, and does not end the rest.
+author: The Landline authors (!UNKNOWN)
 options:
   since:
     description: From when on to take the journals, in systemd's words.
@@ -64,7 +42,7 @@ options:
 """
 EXAMPLES = """
 - name: Collect
-  support_collect:
+  landline.cluster.support_collect:
     since: -2h
     znodes: true
   register: support_collected
@@ -83,6 +61,31 @@ errors:
   type: dict
   returned: success
 """
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.addresses import host_port
+from ansible_collections.landline.cluster.plugins.module_utils.broker_http import ask
+from ansible_collections.landline.cluster.plugins.module_utils.masking import (
+    Masker,
+    is_secret,
+    masked_properties,
+    secrets_of_jaas,
+    secrets_of_pem,
+    secrets_of_properties,
+)
 
 COMMAND_S = 60
 HTTP_S = 5

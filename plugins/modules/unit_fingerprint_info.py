@@ -1,16 +1,16 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Reports whether systemd units run, and whether with the wanted release and configuration."""
 
 from __future__ import annotations
 
-import subprocess
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unit_state import state_of
-
 DOCUMENTATION = """
 module: unit_fingerprint_info
 short_description: State of systemd units by the fingerprint their main processes were started with
+description:
+  - Reports whether systemd units run, and whether with the wanted release and configuration.
+author: The Landline authors (!UNKNOWN)
 options:
   units:
     description: Unit names, each with the fingerprint it should run with.
@@ -19,7 +19,7 @@ options:
 """
 EXAMPLES = """
 - name: Look how the server runs
-  unit_fingerprint_info:
+  landline.cluster.unit_fingerprint_info:
     units: {"zookeeper.service": "d1c5"}
 """
 RETURN = """
@@ -28,6 +28,11 @@ states:
   type: dict
   returned: always
 """
+
+import subprocess
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.unit_state import state_of
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Restarts a systemd unit by a single systemd job, and waits until the new process has started.
 
 systemd has the whole restart job before anything happens, so a lost connection to the host leaves nothing
@@ -7,14 +9,14 @@ stopped. Other modules check whether the new process serves.
 
 from __future__ import annotations
 
-import subprocess
-import time
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = """
 module: unit_restart
 short_description: Restart a unit, wait for its next process
+description:
+  - Restarts a systemd unit by a single systemd job, and waits until the new process has started.
+  - systemd has the whole restart job before anything happens, so a lost connection to the host leaves
+    nothing stopped. Other modules check whether the new process serves.
+author: The Landline authors (!UNKNOWN)
 options:
   name:
     description: The unit.
@@ -27,7 +29,7 @@ options:
 """
 EXAMPLES = """
 - name: Restart the broker
-  unit_restart:
+  landline.cluster.unit_restart:
     name: landline-broker@3.service
 """
 RETURN = """
@@ -36,6 +38,11 @@ took_s:
   type: float
   returned: success
 """
+
+import subprocess
+import time
+
+from ansible.module_utils.basic import AnsibleModule
 
 
 def systemctl(*arguments: str) -> str:

@@ -1,4 +1,6 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Stops a systemd unit for a while: systemd starts it again by itself, whatever becomes of the run that stopped it.
 
 A run that is interrupted, or loses its connection, between a stop and the start would leave the unit down for nobody.
@@ -6,13 +8,15 @@ A run that is interrupted, or loses its connection, between a stop and the start
 
 from __future__ import annotations
 
-import subprocess
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = """
 module: unit_stop
 short_description: Stop a unit for a while
+description:
+  - 'Stops a systemd unit for a while: systemd starts it again by itself, whatever becomes of the run
+    that stopped it.'
+  - A run that is interrupted, or loses its connection, between a stop and the start would leave the unit
+    down for nobody.
+author: The Landline authors (!UNKNOWN)
 options:
   name:
     description: The unit.
@@ -32,7 +36,7 @@ options:
 """
 EXAMPLES = """
 - name: Stop the server
-  unit_stop:
+  landline.cluster.unit_stop:
     name: zookeeper.service
 """
 RETURN = """
@@ -41,6 +45,10 @@ timer:
   type: str
   returned: always
 """
+
+import subprocess
+
+from ansible.module_utils.basic import AnsibleModule
 
 
 def run(*argv: str, check: bool = True) -> None:

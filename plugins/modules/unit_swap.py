@@ -1,4 +1,6 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Lets one systemd unit take the place of another on the same data: stops it, hands the directories over, starts
 the other.
 
@@ -8,21 +10,15 @@ not start, the first one gets its directories back and is started again.
 
 from __future__ import annotations
 
-import grp
-import os
-import pwd
-import signal
-import subprocess
-import time
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = """
 module: unit_swap
 short_description: Let a unit take another one's place on the same directories
+description:
+  - 'Lets one systemd unit take the place of another on the same data: stops it, hands the directories
+    over, starts the other.'
+  - All of it happens in one process on the host, which goes on if nobody waits for it any more. If the
+    other unit does not start, the first one gets its directories back and is started again.
+author: The Landline authors (!UNKNOWN)
 options:
   stop:
     description: The unit that leaves. It is stopped, and does not start at boot any more.
@@ -52,7 +48,7 @@ options:
 """
 EXAMPLES = """
 - name: Hand over
-  unit_swap:
+  landline.cluster.unit_swap:
     stop: kafka.service
     start: landline-broker@1.service
     dirs: [/var/lib/kafka]
@@ -68,6 +64,18 @@ down_s:
   type: float
   returned: success
 """
+
+import grp
+import os
+import pwd
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
 
 
 class SwapError(Exception):

@@ -1,17 +1,16 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Notes on a host how long the turns of its services took, for the next plan's estimate."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = """
 module: unit_turns
 short_description: Note how long turns took
+description:
+  - Notes on a host how long the turns of its services took, for the next plan's estimate.
+author: The Landline authors (!UNKNOWN)
 options:
   path:
     description: The file of notes.
@@ -33,13 +32,19 @@ options:
 """
 EXAMPLES = """
 - name: Note how long it took
-  unit_turns:
+  landline.cluster.unit_turns:
     path: /opt/landline/turns.json
     host_s: 21.5
     units: {"landline-broker@1.service": 14.2}
 """
 RETURN = """
 """
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
 
 KEPT = 5
 

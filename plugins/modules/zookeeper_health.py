@@ -1,17 +1,16 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Waits until a ZooKeeper server answers ruok, or serves as part of its ensemble, and reports its mode."""
 
 from __future__ import annotations
 
-import time
-
-from ansible.module_utils.addresses import host_port
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.zookeeper_words import four_letter_word, mode_in, reachable
-
 DOCUMENTATION = """
 module: zookeeper_health
 short_description: Wait for a ZooKeeper server by its four-letter commands
+description:
+  - Waits until a ZooKeeper server answers ruok, or serves as part of its ensemble, and reports its mode.
+author: The Landline authors (!UNKNOWN)
 options:
   host:
     description: Address its client port listens on.
@@ -38,7 +37,7 @@ options:
 """
 EXAMPLES = """
 - name: Wait for the server
-  zookeeper_health:
+  landline.cluster.zookeeper_health:
     until: serving
 """
 RETURN = """
@@ -47,6 +46,16 @@ mode:
   type: str
   returned: success
 """
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.addresses import host_port
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_words import (
+    four_letter_word,
+    mode_in,
+    reachable,
+)
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Asks all servers of a ZooKeeper ensemble in parallel whether they serve.
 
 Also asks one of them for the registered brokers, and reports what runs on this host.
@@ -6,19 +8,13 @@ Also asks one of them for the registered brokers, and reports what runs on this 
 
 from __future__ import annotations
 
-import subprocess
-import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.zookeeper_tree import TreeError, controller_id, registered_brokers
-from ansible.module_utils.zookeeper_words import ask_state, chroot_in, servers_in
-
 DOCUMENTATION = """
 module: zookeeper_quorum_info
 short_description: Whether a ZooKeeper ensemble serves, and which brokers are registered, as seen from this host
+description:
+  - Asks all servers of a ZooKeeper ensemble in parallel whether they serve.
+  - Also asks one of them for the registered brokers, and reports what runs on this host.
+author: The Landline authors (!UNKNOWN)
 options:
   connect:
     description: Kafka's zookeeper.connect.
@@ -39,7 +35,7 @@ options:
 """
 EXAMPLES = """
 - name: Ask ZooKeeper's servers
-  zookeeper_quorum_info:
+  landline.cluster.zookeeper_quorum_info:
     connect: 192.0.2.11:2181,192.0.2.12:2181,192.0.2.13:2181/kafka
     broker_units: landline-broker@*.service
 """
@@ -73,6 +69,24 @@ server_stopped:
   type: bool
   returned: always
 """
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_tree import (
+    TreeError,
+    controller_id,
+    registered_brokers,
+)
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_words import (
+    ask_state,
+    chroot_in,
+    servers_in,
+)
 
 PAUSE_S = 0.5
 

@@ -1,21 +1,16 @@
 #!/usr/bin/python
+# Copyright: The Landline authors
+# SPDX-License-Identifier: Apache-2.0
 """Inspects the ZooKeeper server of a host: how it runs, with which ensemble, and how new its tree is."""
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.mounts import look_at_mounts, mounts_of
-from ansible.module_utils.unit_state import fingerprint_of, unit_state
-from ansible.module_utils.zookeeper_data import VERSION_DIR, current_epoch, is_bare, last_zxid
-from ansible.module_utils.zookeeper_words import ask_mode, reachable
-
 DOCUMENTATION = """
 module: zookeeper_server_info
 short_description: How a ZooKeeper server runs, with which ensemble, and how new its tree is
+description:
+  - 'Inspects the ZooKeeper server of a host: how it runs, with which ensemble, and how new its tree is.'
+author: The Landline authors (!UNKNOWN)
 options:
   unit:
     description: Its systemd unit.
@@ -49,7 +44,7 @@ options:
 """
 EXAMPLES = """
 - name: Look at the server
-  zookeeper_server_info:
+  landline.cluster.zookeeper_server_info:
     unit: zookeeper.service
     config_file: /etc/zookeeper/landline.cfg
     data_dir: /var/lib/zookeeper
@@ -135,6 +130,21 @@ moved_from:
   returned: always
 """
 
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils.mounts import look_at_mounts, mounts_of
+from ansible_collections.landline.cluster.plugins.module_utils.unit_state import fingerprint_of, unit_state
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_data import (
+    VERSION_DIR,
+    current_epoch,
+    is_bare,
+    last_zxid,
+)
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_words import ask_mode, reachable
+
 MEMBERS_VARIABLE = b"LANDLINE_ZOOKEEPER_MEMBERS="
 UNIT_DIR = "/etc/systemd/system"
 SOLE_MARK = "landline-sole-copy"
@@ -143,7 +153,7 @@ SOLE_MARK = "landline-sole-copy"
 def parse_config(text: str) -> dict[str, str]:
     """Returns the settings of a zoo.cfg by key."""
     lines = [line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#")]
-    return {key.strip(): value.strip() for key, _, value in lines}
+    return {key.strip(): value.strip() for key, _unused, value in lines}
 
 
 def server_lines(config: dict[str, str]) -> dict[int, str]:

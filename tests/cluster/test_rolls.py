@@ -122,7 +122,9 @@ def test_brokers_with_one_listener_get_one_of_their_own_under_load_by_one_deploy
         wait_until(lambda: len(load.acked) > 100, 240)
         done = deploy(lab, {})
     # Between the two it looked whether all hosts connect to all brokers; test_sample_inventory has one that does not.
-    look = done.stdout.split("TASK [broker : Look whether the brokers' own listeners are reached from here]")
+    look = done.stdout.split(
+        "TASK [landline.cluster.broker : Look whether the brokers' own listeners are reached from here]"
+    )
     assert [text.count("Restart it] ***") for text in look] == [5, 5]
     for host in hosts:
         assert len(without_broker(lab, host)) == 2

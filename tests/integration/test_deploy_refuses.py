@@ -80,7 +80,11 @@ class Hosts:
         )
         words = re.sub(r"\s+", " ", done.stdout)
         print(words)
-        return words, "TASK [common : " in words or "TASK [broker : Check the settings" in words
+        return (
+            words,
+            "TASK [landline.cluster.common : " in words
+            or "TASK [landline.cluster.broker : Check the settings" in words,
+        )
 
     def _host(self, name):
         own = str(self._directory / name)

@@ -233,7 +233,7 @@ def probe(config: Mapping[str, Any], partitions: int, goes_on: Iterator[bool]) -
         message = consumer.poll(timeout_s)
         if message is None or message.error() is not None:
             return
-        told, _, number = (message.value() or b"").decode(errors="replace").rpartition(" ")
+        told, _unused, number = (message.value() or b"").decode(errors="replace").rpartition(" ")
         if told == run:
             findings.seen.add(int(number))
             findings.read[int(message.partition() or 0)].append(time.time())
@@ -271,7 +271,7 @@ def _has_position(consumer: Any) -> bool:
         low_and_high = [consumer.get_watermark_offsets(each, cached=True) for each in consumer.assignment()]
     except KafkaException:
         return False
-    return all(high >= 0 for _, high in low_and_high)
+    return all(high >= 0 for _unused, high in low_and_high)
 
 
 # -- its life
@@ -284,7 +284,7 @@ def ancestor() -> int:
         told = subprocess.run(
             ["ps", "-o", "ppid=,args=", "-p", str(pid)], capture_output=True, text=True, check=False
         )
-        parent, _, command = told.stdout.strip().partition(" ")
+        parent, _unused, command = told.stdout.strip().partition(" ")
         if "ansible-playbook" in command:
             found = pid
         elif found != os.getppid():

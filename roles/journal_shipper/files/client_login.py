@@ -32,7 +32,7 @@ class Login:
     def read(cls, path: Path) -> Login:
         """Parses a client.properties of the role `broker`. Errors never have a value, which may be a secret."""
         lines = (line.partition("=") for line in path.read_text().splitlines() if not line.startswith("#"))
-        values = {key.strip(): _UNESCAPED.sub(_unescaped, value.strip()) for key, _, value in lines}
+        values = {key.strip(): _UNESCAPED.sub(_unescaped, value.strip()) for key, _unused, value in lines}
         protocol = values.get("security.protocol", "PLAINTEXT")
         if protocol not in {"PLAINTEXT", "SSL", "SASL_SSL"}:
             raise ConfigError(f"{path}: security.protocol must be PLAINTEXT, SSL or SASL_SSL")

@@ -279,7 +279,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_unused: object) -> None:
         self._selector.close()
         self._process.kill()
         self._process.wait()
@@ -337,7 +337,7 @@ class Shipper:
             self._waiting.append((entry.cursor, None))
 
     def _await_oldest(self) -> None:
-        future = next((future for _, future in self._waiting if future is not None), None)
+        future = next((future for _unused, future in self._waiting if future is not None), None)
         if future is not None:
             # A timeout is no failure here: _settle reads the outcome.
             with contextlib.suppress(Exception):
@@ -454,7 +454,7 @@ def main() -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     stop, systemd = threading.Event(), Systemd()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda *_unused: stop.set())
     shipper = Shipper(config, CursorFile(Path(os.environ.get("STATE_DIRECTORY", "."))), systemd, stop)
     # Ready before any broker is: a host can boot while the cluster is down, and the journal keeps
     # the entries.

@@ -13,7 +13,7 @@ from tests.support.certificates import DAY, Authority
 from tests.support.deploy_code import load
 
 certificates = load("plugins/modules/broker_certificates.py")
-from ansible.module_utils.certificate_files import why_untrusted  # noqa: E402 - its place is known from here on
+from ansible_collections.landline.cluster.plugins.module_utils.certificate_files import why_untrusted  # noqa: E402 - its place is known from here on
 
 HOSTS = ("h1", "h2")
 STEPS = ("trust", "issue", "drop")

@@ -350,7 +350,9 @@ def test_a_given_certificate_is_inspected_before_it_is_used(tmp_path):
 def test_an_expired_certificate_is_told_with_its_days(tmp_path, monkeypatch):
     keep(tmp_path)
     later = dt.datetime.now(dt.UTC) + dt.timedelta(days=400)
-    monkeypatch.setattr("ansible.module_utils.certificate_files.now", lambda: later)
+    monkeypatch.setattr(
+        "ansible_collections.landline.cluster.plugins.module_utils.certificate_files.now", lambda: later
+    )
     with pytest.raises(certificates.CertificateError, match=r"is valid from .* until"):
         certificates.given(tmp_path / "h1.pem", ["h1"])
 
