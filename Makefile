@@ -204,7 +204,8 @@ lint-python:
 	@ruff format --check --quiet . || { echo "run \`make fmt\`"; exit 1; }
 	@$(call say,mypy)
 	@mypy
-	@MYPYPATH=plugins/module_utils mypy fabfile.py inventory/*.py plugins/*/*.py roles/*/files/*.py tools/*.py
+	@mypy fabfile.py inventory/*.py roles/*/files/*.py tools/*.py
+	@MYPYPATH=.collections mypy --explicit-package-bases .collections/ansible_collections/landline/cluster/plugins/*/*.py
 	@$(call say,import-linter)
 	@lint-imports --no-logo 2>/dev/null || lint-imports
 
@@ -315,6 +316,10 @@ perf-baseline: setup ## Renew bench/guard/baseline.json, to be committed with th
 cost: setup ## Check the cost of many smallest elements of every array against bench/cost/table.json, then search for more expensive requests: EXAMPLES=2000 (minutes; COST_ARGS="--only=metadata*", "--update")
 	@PYTHONHASHSEED=0 $(PY) -m bench.cost $(COST_ARGS)
 	@$(if $(COST_ARGS),true,COST_EXAMPLES=$(or $(EXAMPLES),2000) pytest tests/cost -q -p no:cacheprovider)
+
+.PHONY: sanity
+sanity: setup ## Run ansible-test sanity over the built collection: minutes, and linters from PyPI (TEST_ARGS="--test pylint")
+	@tools/test-sanity $(TEST_ARGS)
 
 .PHONY: docs
 docs: setup ## Generate the documentation of the roles' variables, and the types of messages

@@ -54,8 +54,7 @@ def ask(
             first = first or Answer(0, str(error), url)
             if isinstance(getattr(error, "reason", error), TimeoutError):
                 break  # a port that hangs does so in either
-    assert first is not None
-    return first
+    return first or Answer(0, "it has no address", str(broker["url"]))
 
 
 def first_line(path: str | None) -> str:

@@ -12,29 +12,35 @@ import ipaddress
 import json
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.landline.cluster.plugins.module_utils.certificate_files import (
-    USES,
     CertificateError,
     certificate_in,
     names_in,
     now,
+    uses,
     write,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-# One subject for all brokers: a host more does not change who they are.
-SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "landline-broker")])
+with suppress(ImportError):  # the module looks at WITHOUT_CRYPTOGRAPHY
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
 CA_NAME = "Landline cluster CA"
 CA_DAYS = 3650
 # For clocks that are behind.
 EARLIER = dt.timedelta(hours=1)
 TRUST, ISSUE, DROP = STEPS = ("trust", "issue", "drop")
+
+
+def subject() -> x509.Name:
+    """Returns the one subject of all brokers: a host more does not change who they are."""
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "landline-broker")])
 
 
 def alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:
@@ -129,11 +135,11 @@ class Authority:
         """Returns a new key and its certificate, as PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
-            builder(SUBJECT, self.certificate.subject, key, days)
+            builder(subject(), self.certificate.subject, key, days)
             .add_extension(x509.SubjectAlternativeName(alternative_names(names)), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(usage(digital_signature=True), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(USES), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(uses()), critical=False)
             .add_extension(self._identifier(), critical=False)
             .sign(self.key, hashes.SHA256())
         )

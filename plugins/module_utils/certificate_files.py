@@ -10,20 +10,30 @@ from __future__ import annotations
 import datetime as dt
 import os
 import ssl
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.x509.oid import ExtendedKeyUsageOID
+# Another Python than Ansible's own may lack it. The module then fails with a sentence.
+WITHOUT_CRYPTOGRAPHY = ""
+try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+except ImportError:
+    WITHOUT_CRYPTOGRAPHY = traceback.format_exc()
 
-USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 # More than any handshake takes.
 _FLIGHTS = 5
 
 
 class CertificateError(Exception):
     """What is wrong with which file, and what to do."""
+
+
+def uses() -> tuple[x509.ObjectIdentifier, ...]:
+    """Returns what a broker's certificate is for: it is server and client of other brokers."""
+    return ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 def now() -> dt.datetime:
@@ -82,10 +92,10 @@ def given(path: Path, names: Sequence[str]) -> x509.Certificate:
     except FileNotFoundError:
         raise CertificateError(f"{path} does not exist (landline_certificate_file)") from None
     try:
-        uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        found = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
         return certificate
-    if not set(USES) <= set(uses):
+    if not set(uses()) <= set(found):
         raise CertificateError(
             f"{path} must be for servers and for clients (extended key usage serverAuth, clientAuth): brokers are both"
         )

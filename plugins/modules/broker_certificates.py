@@ -90,23 +90,26 @@ rollover:
 
 import fcntl
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.landline.cluster.plugins.module_utils.certificate_authority import (
     STEPS,
-    SUBJECT,
     Authorities,
+    subject,
 )
 from ansible_collections.landline.cluster.plugins.module_utils.certificate_files import (
+    WITHOUT_CRYPTOGRAPHY,
     CertificateError,
     given,
     why_untrusted,
     write,
 )
-from cryptography import x509
+
+with suppress(ImportError):  # main looks at WITHOUT_CRYPTOGRAPHY
+    from cryptography import x509
 
 
 @contextmanager
@@ -172,7 +175,7 @@ def keep(params: Mapping[str, Any], may_write: bool) -> dict[str, Any]:
                 issued[each["name"]] = wrong
                 if may_write:
                     write(path, authorities.issuer.issue(each["names"], params["days"]), 0o600)
-            hosts[each["name"]] = {"path": str(path), "principal": f"User:{SUBJECT.rfc4514_string()}"}
+            hosts[each["name"]] = {"path": str(path), "principal": f"User:{subject().rfc4514_string()}"}
     return {
         "hosts": hosts,
         "issued": issued,
@@ -200,6 +203,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    if WITHOUT_CRYPTOGRAPHY:
+        module.fail_json(msg=missing_required_lib("cryptography"), exception=WITHOUT_CRYPTOGRAPHY)
     try:
         found = keep(module.params, may_write=module.params["issue"] and not module.check_mode)
         module.exit_json(**{**found, "changed": found["changed"] and module.params["issue"]})

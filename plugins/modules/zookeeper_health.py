@@ -24,6 +24,7 @@ options:
     description:
       - C(alive) - it answers ruok, whether or not the ensemble has a quorum.
       - C(serving) - it is leader, follower, observer or standalone.
+    type: str
     choices: [alive, serving]
     default: alive
   retries:

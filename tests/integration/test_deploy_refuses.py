@@ -80,11 +80,8 @@ class Hosts:
         )
         words = re.sub(r"\s+", " ", done.stdout)
         print(words)
-        return (
-            words,
-            "TASK [landline.cluster.common : " in words
-            or "TASK [landline.cluster.broker : Check the settings" in words,
-        )
+        changing = ("TASK [landline.cluster.common : ", "TASK [landline.cluster.broker : Check the settings")
+        return words, any(task in words for task in changing)
 
     def _host(self, name):
         own = str(self._directory / name)

@@ -1,4 +1,4 @@
-"""Loads the deployment's filters and modules as Ansible does: files that are not in a package."""
+"""Loads the deployment's filters and modules by their names in Ansible, and the roles' programs by their files."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import ansible.module_utils
-
 ROOT = Path(__file__).parents[2]
 
-# Where Ansible itself finds the modules' shared code.
-ansible.module_utils.__path__.append(str(ROOT / "plugins/module_utils"))
+# Where Ansible itself finds the collection: `ansible_collections.landline.cluster` is this checkout.
+sys.path.append(str(ROOT / ".collections"))
 
 
 def load(path: str) -> ModuleType:
     """Loads a file by its path in the repository."""
+    if path.startswith("plugins/"):
+        dotted = path.removesuffix(".py").replace("/", ".")
+        return importlib.import_module(f"ansible_collections.landline.cluster.{dotted}")
     spec = importlib.util.spec_from_file_location(f"deploy_{Path(path).stem}", ROOT / path)
     assert spec is not None
     assert spec.loader is not None

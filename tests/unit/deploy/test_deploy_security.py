@@ -19,6 +19,7 @@ from tests.unit.deploy.test_deploy_filters import BOTH, SECURE, SETTINGS, filter
 access = load("plugins/filter/broker_access.py")
 security = load("plugins/filter/broker_security.py")
 certificates = load("plugins/modules/broker_certificates.py")
+certificate_files = load("plugins/module_utils/certificate_files.py")
 presents = load("plugins/modules/broker_presents.py")
 
 SECURED = security.broker_wanted("sasl_ssl", [], 9091)

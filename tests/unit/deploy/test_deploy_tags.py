@@ -10,7 +10,7 @@ import yaml
 
 ROOT = Path(__file__).parents[3]
 PLAY = re.compile(r"^  play #\d+ \((?P<hosts>.*)\): (?P<name>.*?)\tTAGS: \[(?P<tags>.*)\]$")
-TASK = re.compile(r"^      (?:(?P<role>\w+) : )?(?P<name>.*?)\tTAGS: \[(?P<tags>.*)\]$")
+TASK = re.compile(r"^      (?:landline\.cluster\.(?P<role>\w+) : )?(?P<name>.*?)\tTAGS: \[(?P<tags>.*)\]$")
 REFUSES = {"ansible.builtin.assert", "ansible.builtin.fail"}
 # What changes hosts, by the tags that take it alone. The journal shipper touches no broker.
 PARTS = {
