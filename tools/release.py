@@ -5,9 +5,10 @@
 Writes to build/release:
 
 - ``landline-VERSION-PLATFORM.tar`` for each platform: the broker's wheel, the wheels that it needs, and their hashes
-- ``landline-VERSION-source.tar.gz``: the checkout that deploys it, with its playbooks
+- ``landline-cluster-VERSION.tar.gz``: the collection landline.cluster that deploys it, for ansible-galaxy
+- ``landline-VERSION-source.tar.gz``: the checkout
 - ``landline-VERSION.cdx.json``: what is in it, as CycloneDX 1.6
-- ``landline-VERSION.json``: the commit, each platform's archive, and the hashes of the jars that Spark gets
+- ``landline-VERSION.json``: the commit, each platform's archive, the collection's, and the hashes of Spark's jars
 - ``landline-VERSION.sha256``: for ``sha256sum --check``
 
 A version has one content. If its files were made from other sources, they are not written over.
@@ -25,7 +26,7 @@ import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +40,17 @@ from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
 from pipeline import jars
-from tools.wheelhouse import ROOT, alone, build_wheel, download, packed, platforms, replace, requirements_of
+from tools import collection
+from tools.wheelhouse import (
+    ROOT,
+    alone,
+    build_wheel,
+    download,
+    packed,
+    platforms,
+    replace,
+    requirements_of,
+)
 
 OUT: Final = ROOT / "build" / "release"
 # The Python and the machine of the hosts, as a wheel's name has them.
@@ -50,16 +61,18 @@ OWN: Final = "?? inventory/"
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The checkout: its commit, and its tracked files by their names in it."""
+    """The checkout: its commit, its tracked files by their names in it, and its links to directories."""
 
     commit: str
     files: Mapping[str, bytes]
+    links: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
         whole = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             whole.update(f"{name}\0{len(content)}\0".encode() + content)
+        whole.update("".join(f"{name}\0{target}\0" for name, target in sorted(self.links.items())).encode())
         return whole.hexdigest()
 
 
@@ -73,8 +86,12 @@ def sources(root: Path, *, allow_dirty: bool) -> Sources:
             f"{changes}\nCommit them, or deploy the working tree by landline_version: dev"
         )
     commit = _git(root, "rev-parse", "HEAD") + ("-dirty" if changes else "")
-    names = [name for name in _git(root, "ls-files").splitlines() if (root / name).is_file()]
-    return Sources(commit, {name: (root / name).read_bytes() for name in names})
+    paths = {name: root / name for name in _git(root, "ls-files").splitlines()}
+    return Sources(
+        commit,
+        {name: path.read_bytes() for name, path in paths.items() if path.is_file()},
+        {name: str(path.readlink()) for name, path in paths.items() if path.is_symlink() and path.is_dir()},
+    )
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -155,8 +172,11 @@ class Release:
 
     def _describe(self, source: Sources, archives: Mapping[str, Any]) -> None:
         """Writes the other files, the manifest last: a version without one is not complete."""
+        name, content = collection.build(source.files, self.version)
+        deploying = self._out / name
+        replace(deploying, content)
         tree = self._out / f"landline-{self.version}-source.tar.gz"
-        replace(tree, _tar_gz(f"landline-{self.version}", source.files))
+        replace(tree, _tar_gz(f"landline-{self.version}", source))
         wheels = {item for archive in archives.values() for item in archive["wheels"].items()}
         materials = self._out / f"landline-{self.version}.cdx.json"
         replace(materials, bill_of_materials(self.version, wheels).encode())
@@ -165,23 +185,28 @@ class Release:
             "commit": source.commit,
             "sources": source.digest,
             "archives": dict(sorted(archives.items())),
+            "collection": {"file": name, "sha256": hashlib.sha256(content).hexdigest()},
             "jars": {jar.file_name: jar.sha256 for jar in jars.CONNECTOR},
         }
         text = (json.dumps(manifest, indent=2) + "\n").encode()
-        files = [self._out / archive["file"] for archive in archives.values()] + [tree, materials]
+        files = [self._out / archive["file"] for archive in archives.values()] + [deploying, tree, materials]
         sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in sorted(files)]
         sums.append(f"{hashlib.sha256(text).hexdigest()}  {self._manifest.name}")
         replace(self._out / f"landline-{self.version}.sha256", ("\n".join(sums) + "\n").encode())
         replace(self._manifest, text)
 
 
-def _tar_gz(prefix: str, files: Mapping[str, bytes]) -> bytes:
+def _tar_gz(prefix: str, source: Sources) -> bytes:
     out = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as tar,
     ):
-        for name, content in sorted(files.items()):
+        for name, target in sorted(source.links.items()):
+            entry = tarfile.TarInfo(f"{prefix}/{name}")
+            entry.type, entry.linkname = tarfile.SYMTYPE, target
+            tar.addfile(entry)
+        for name, content in sorted(source.files.items()):
             entry = tarfile.TarInfo(f"{prefix}/{name}")
             entry.size, entry.mode = len(content), 0o755 if content.startswith(b"#!") else 0o644
             tar.addfile(entry, io.BytesIO(content))

@@ -25,6 +25,7 @@ from rig.wait import wait_until
 from rig.wire import cluster_view
 from sparkctl.inventory import host_port
 from tests.support.deploying import ROOT, make
+from tests.support.elsewhere import Elsewhere
 from tests.support.fabric import fab_ok
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
@@ -393,14 +394,27 @@ def test_a_release_that_is_slow_goes_back_by_itself_and_no_other_broker_is_touch
     assert "longest gap" in words
 
 
-def test_the_next_release_is_rolled_out_and_taken_back_from_what_is_on_the_hosts_under_load(
-    lab, inventory: Path, bootstrap
+def test_the_next_release_is_rolled_out_by_its_collection_and_taken_back_from_what_is_on_the_hosts_under_load(
+    lab, inventory: Path, archives: Path, bootstrap, tmp_path: Path
 ):
+    """Its collection is used where there is no checkout, by a playbook of two lines."""
+    home = tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere = Elsewhere(home, archives / f"landline-cluster-{NEXT}.tar.gz")
+    arguments = (
+        "--inventory",
+        str(inventory),
+        "site.yml",
+        "--tags",
+        "broker",
+        "-e",
+        f"landline_version={NEXT}",
+    )
     assert all(f"releases/{VERSION}/" in said and f"releases/{VERSION}\n" in said for said in runs(lab))
     first = len(numbers_in(bootstrap, "orders", 3))
     with NumberedLoad(bootstrap, "orders", 3, first=first) as load:
         wait_until(lambda: len(load.acked) > 100, 120)
-        deploy(inventory, f"-e landline_version={NEXT}")
+        elsewhere.run("ansible-playbook", *arguments)
         assert_all_run(lab, NEXT)
         on_one = ["--limit kafka-a", f"-e landline_version={NEXT}"]
         deploy(inventory, *on_one, f"-e '{json.dumps({'broker_properties': NEWER_FORMAT})}'")

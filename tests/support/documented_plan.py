@@ -56,6 +56,7 @@ VERBS: Final = {
         "refuses what is not committed; tests/cluster/test_sample_inventory.py makes two",
         ".venv/bin/python -m tools.release --help",
     ),
+    "sanity": Verb("takes minutes, and installs linters from PyPI"),
     "restore": Verb("needs an ensemble that lost its tree; tests/cluster/test_zookeeper_grows.py does it"),
     "rebalance": Verb(MOVES),
     "decommission": Verb(MOVES),
@@ -86,6 +87,21 @@ INSTEAD: Final = {
     ".venv/bin/uv pip compile pyproject.toml --group dev --generate-hashes --no-annotate --no-header"
     " --python-version 3.11 -o requirements.lock": Instead(
         "writes a committed file", ".venv/bin/uv pip compile --help", is_help=True
+    ),
+    # -- docs/collection.md: tests/unit/deploy/test_collection.py installs it, and the lab has a deployment by it
+    "sha256sum --check --ignore-missing landline-<version>.sha256": Instead(
+        "needs a release; tests/unit/deploy/test_release.py compares the checksums", "sha256sum --help", is_help=True
+    ),
+    "ansible-galaxy collection install landline-cluster-<version>.tar.gz": Instead(
+        "changes this user's collections", ".venv/bin/ansible-galaxy collection install --help"
+    ),
+    "ansible-playbook --inventory hosts.yml landline.cluster.deploy": Instead(
+        "is for an inventory of the reader's own",
+        ".venv/bin/ansible-playbook --inventory {scratch}/mine/hosts.yml landline.cluster.deploy --syntax-check",
+    ),
+    "ansible-doc --type module landline.cluster.broker_health": Instead(
+        "finds the installed collection, and here the checkout",
+        ".venv/bin/ansible-doc --type module landline.cluster.broker_health",
     ),
     # -- docs/lab.md
     "apt-get install systemd-container mmdebstrap nftables iproute2 openssh-client e2fsprogs": Instead(

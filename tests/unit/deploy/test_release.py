@@ -47,6 +47,7 @@ def built(monkeypatch):
 
     monkeypatch.setattr(release, "build_wheel", wheel)
     monkeypatch.setattr(release, "download", download)
+    monkeypatch.setattr(release.collection, "build", lambda *_: ("landline-cluster-1.0.tar.gz", b"roles"))
 
 
 def test_what_is_not_committed_is_not_released(checkout):
@@ -95,7 +96,9 @@ def test_all_files_have_their_hash_in_the_list(built, tmp_path):
     )
     found = {path.name for path in tmp_path.iterdir()} - {"landline-1.0.sha256"}
     assert listed == {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in found}
-    assert len(found) == 4
+    assert len(found) == 5
+    collection = json.loads((tmp_path / "landline-1.0.json").read_text())["collection"]
+    assert listed[collection["file"]] == collection["sha256"]
 
 
 def test_the_bill_names_each_component_once_and_is_the_same_each_time():
