@@ -88,7 +88,7 @@ INSTEAD: Final = {
     " --python-version 3.11 -o requirements.lock": Instead(
         "writes a committed file", ".venv/bin/uv pip compile --help", is_help=True
     ),
-    # -- docs/collection.md: tests/unit/deploy/test_collection.py installs it, and the lab has a deployment by it
+    # -- docs/collection.md; test_sample_inventory.py installs a collection, and deploys by it
     "sha256sum --check --ignore-missing landline-<version>.sha256": Instead(
         "needs a release; tests/unit/deploy/test_release.py compares the checksums", "sha256sum --help", is_help=True
     ),
