@@ -1,4 +1,9 @@
-"""Runs a long command in rounds, and shows after each one how far it is."""
+"""Runs a long command in rounds, and shows after each one how far it is.
+
+The command (``argv``) gets ``--json`` and ``--within``, for ``round_s`` seconds. It ends with 0 when all is done, and
+with 75 when there is more to do. The task fails if no round brings anything nearer to the end for ``quiet_s`` seconds.
+A round that runs when the play ends is interrupted, as by `attended_command`.
+"""
 
 from __future__ import annotations
 
