@@ -12,7 +12,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 NOT_YET = 75
-MODULE = "attended_command"
+MODULE = "landline.cluster.attended_command"
 
 display = Display()
 

@@ -95,7 +95,7 @@ def look(url: str, params: dict[str, Any], token: str, unit: str = "") -> Look |
         return None
     told = status_in(status.code, status.body)
     if status.code == UNAUTHORIZED and ask(broker, "/readyz", ANSWER_S, params["ca_file"], token).code == 200:
-        told = SERVES
+        told = dict(SERVES)
     return look_of(told, metrics.body, process_of(unit) if unit else "")
 
 
