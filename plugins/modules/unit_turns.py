@@ -38,6 +38,10 @@ EXAMPLES = """
     units: {"landline-broker@1.service": 14.2}
 """
 RETURN = """
+changed:
+  description: Always false. Notes are no part of the desired state.
+  type: bool
+  returned: always
 """
 
 import json
