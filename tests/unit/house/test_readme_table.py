@@ -1,0 +1,35 @@
+"""README's comparison with other deployments: what it says of Landline is what a test shows."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+HAS = re.compile(r'\[✔\]\((\S+) "(\w+)"\)')
+
+
+def rows():
+    text = (
+        (ROOT / "README.md")
+        .read_text(encoding="utf-8")
+        .split("## Beside other deployments")[1]
+        .split("\n## ")[0]
+    )
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line
+    ][2:]
+
+
+def functions_in(file):
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_each_thing_that_landline_has_is_shown_by_a_test():
+    told = rows()
+    assert len(told) > 15
+    assert all(len(row) == 5 for row in told)
+    claims = [row[1] for row in told if "✔" in row[1]]
+    shown = [HAS.fullmatch(claim) for claim in claims]
+    assert all(shown), claims
+    assert [found[2] for found in shown if found and found[2] not in functions_in(found[1])] == []
