@@ -208,7 +208,9 @@ def _add_moves(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     drain = add("drain", f"Moves all replicas from brokers to the others, and nothing else. {end}")
     drain.add_argument("--verify", action="store_true", help="only say whether they are empty; 75 if not")
     drain.add_argument(
-        "--gone", action="store_true", help="with --verify: and whether they have left the cluster"
+        "--forget",
+        action="store_true",
+        help="of empty brokers that have left the cluster, remove the dynamic configs; 75 if they have not",
     )
     fill = add(
         "fill",

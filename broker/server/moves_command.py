@@ -10,6 +10,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from threading import Event
 from typing import Any, Final
@@ -30,6 +31,9 @@ from broker.server.moves.judge import (
 from broker.server.moves.layout import Layout, Targets, TooFewError, Wish, added, amount, of_brokers
 from broker.server.moves.planner import plan
 from broker.server.moves.work import Decide, Left, WorkDone, in_words, work
+from broker.server.zookeeper_access import access_from
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.store import StoreError
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
@@ -37,6 +41,7 @@ EXIT_NOT_YET: Final = 75
 EXIT_INTERRUPTED: Final = 130
 
 _TOLD_MOVES: Final = 20
+_SESSION_MS: Final = 20_000
 
 Complain = Callable[[str], None]
 
@@ -47,8 +52,8 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
         config = BrokerConfig.from_properties(properties)
         with ClusterRequests.of(config, f"landline-{options.command}") as brokers:
             admin = MoveAdmin(brokers)
-            if getattr(options, "verify", False):
-                return _verify(admin, options, complain)
+            if options.command == "drain" and (options.verify or options.forget):
+                return _verify(admin, options, complain) or _forget(options, properties)
             try:
                 return _dry_run(admin, options) if options.dry_run else _work(admin, options, complain)
             except KeyboardInterrupt:
@@ -57,7 +62,7 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
                     f"{options.command}: interrupted: its moves and throttles are taken back. Run it again"
                 )
                 return EXIT_INTERRUPTED
-    except (ConfigError, MovesRefusedError, TooFewError, *FAILURES) as error:
+    except (ConfigError, MovesRefusedError, StoreError, TooFewError, *FAILURES) as error:
         complain(f"{options.command}: {error}")
         return EXIT_FAILED
 
@@ -122,7 +127,7 @@ def _verify(admin: MoveAdmin, options: Any, complain: Complain) -> int:
     layout = admin.look().layout
     found = [f"{each} is assigned to them" for each in of_brokers(layout, options.broker)]
     for broker in options.broker:
-        if broker in layout.racks and options.gone:
+        if broker in layout.racks and options.forget:
             found.append(f"broker {broker} runs")
         elif broker in layout.racks:
             found += [f"broker {broker} has files of {each}" for each in admin.holds(broker)]
@@ -130,6 +135,21 @@ def _verify(admin: MoveAdmin, options: Any, complain: Complain) -> int:
         complain(f"drain: not empty: {'; '.join(found[:5])}")
         return EXIT_NOT_YET
     print(f"nothing is on {', '.join(map(str, options.broker))}")
+    return EXIT_DONE
+
+
+def _forget(options: Any, properties: Mapping[str, str]) -> int:
+    """Removes the dynamic configs of brokers that have left the cluster: only they would take that request."""
+    if options.forget:
+        from broker.zookeeper.client import ZooKeeperStore
+
+        with closing(
+            ZooKeeperStore(properties.get("zookeeper.connect", ""), _SESSION_MS, access_from(properties))
+        ) as store:
+            store.connect(_SESSION_MS, Event())
+            for broker in options.broker:
+                if ClusterStore(store).remove_entity_config("brokers", str(broker)):
+                    print(f"removed the dynamic configs of broker {broker}")
     return EXIT_DONE
 
 

@@ -111,6 +111,14 @@ class ConfigStore:
             except NodeExistsError:
                 self.store.set(path, data)
 
+    def remove_entity_config(self, kind: str, name: str) -> bool:
+        """Removes the config of an entity that is gone; announces nothing. Returns whether there was one."""
+        try:
+            self.store.delete(znodes.entity_config_path(znodes.entity_path(kind, name)))
+        except NoNodeError:
+            return False
+        return True
+
     def change_entity_config(
         self, kind: str, name: str, change: Callable[[dict[str, str]], dict[str, str]]
     ) -> None:

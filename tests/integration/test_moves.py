@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
@@ -99,6 +99,15 @@ def throttles(cluster: Cluster) -> set[str]:
         for entry in future.result(30).values()
         if "throttled" in entry.name and not entry.is_default and entry.value
     }
+
+
+def set_config_of(broker: int, cluster: Cluster) -> None:
+    """Sets a dynamic config of this broker alone."""
+    entry = ConfigEntry("log.cleaner.threads", "2", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap(cluster)})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)
 
 
 def brokers_of(cluster: Cluster) -> list[int]:
@@ -206,7 +215,13 @@ def test_a_drained_broker_is_empty_and_the_last_ones_that_a_topic_needs_are_not_
     wait_until(lambda: subprocess.run(verified, check=False).returncode == 0, 90, interval=1, what="is empty")
     assert brokers_of(cluster).count(4) == 0
     assert not run(cluster, "drain", "--broker=4", FAST)["changed"]
-    words = argv(cluster, "drain", "--broker=3,4")
+    set_config_of(4, cluster)
+    forgotten = argv(cluster, "drain", "--broker=4", "--forget")
+    assert subprocess.run(forgotten, check=False).returncode == 75, "it runs"
+    cluster.brokers[4].stop()
+    assert "removed the dynamic configs of broker 4" in subprocess.check_output(forgotten, text=True)
+    assert subprocess.check_output(forgotten, text=True) == "nothing is on 4\n"
+    words = argv(cluster, "drain", "--broker=3")
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "2 brokers would remain (1, 2), and topics have more replicas: " in done.stderr

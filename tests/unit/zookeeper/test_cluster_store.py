@@ -111,6 +111,14 @@ def test_configs_of_any_entity_are_kept_by_their_name(store):
     assert store.entity_config("users", "nobody") == {}
 
 
+def test_the_config_of_one_that_is_gone_is_removed_once_and_no_others(store):
+    store.set_entity_config("brokers", "4", {"k": "1"})
+    store.set_entity_config("brokers", znodes.DEFAULT_ENTITY, {"k": "2"})
+    assert store.remove_entity_config("brokers", "4")
+    assert not store.remove_entity_config("brokers", "4")
+    assert store.entity_names("brokers") == [znodes.DEFAULT_ENTITY]
+
+
 def test_config_changes_are_told_in_order_and_purged_by_age(store, clock):
     seen = []
     store.watch_config_changes(lambda: seen.append(1))
