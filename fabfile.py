@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fabric import Connection, task
+from fabric import Config, Connection, task
 from invoke.collection import Collection
 from invoke.exceptions import Exit
 from rich.console import Console
@@ -29,7 +29,7 @@ from rich.console import Console
 from pipeline.jars import JarError, connector_jars
 from sparkctl import submit as submission
 from sparkctl.commands import Role
-from sparkctl.connection import connect
+from sparkctl.connection import connect, with_fabrics
 from sparkctl.errors import Error, NothingToDo, UsageError
 from sparkctl.inventory import SparkCluster, cluster_from, read_inventory, read_listing
 from sparkctl.launcher import Launcher
@@ -90,9 +90,9 @@ def _based(cluster: SparkCluster, context: Any) -> SparkCluster:
     return cluster.based_at(context.host) if isinstance(context, Connection) else cluster
 
 
-def tunnel_to_master(cluster: SparkCluster) -> Tunnel | None:
-    """The way to the master's page; None if it is reached directly."""
-    master = cluster.master
+def tunnel_to_master(cluster: SparkCluster, options: Config) -> Tunnel | None:
+    """The way to the master's page, with Fabric's own options; None if it is reached directly."""
+    master = with_fabrics(cluster.master, options)
     return tunnel_to(master.ssh_arguments, master.address, master.peer_address)
 
 
@@ -102,7 +102,9 @@ def launcher(context: Any, cluster: SparkCluster | None = None) -> Iterator[tupl
     cluster = _based(cluster or read_inventory(), context)
     connection = connect(cluster.master, context.config)
     try:
-        view = functools.partial(leader_view, cluster.ui_urls(), tunnel=tunnel_to_master(cluster))
+        view = functools.partial(
+            leader_view, cluster.ui_urls(), tunnel=tunnel_to_master(cluster, context.config)
+        )
         yield cluster, Launcher(cluster, connection, view, say=_say)
     finally:
         connection.close()
@@ -237,7 +239,7 @@ def workers(context: Any, add: list[str], remove: list[str], timeout: int = 600)
 def jobs(context: Any) -> None:
     """Show the jobs that run or wait, and the last ones that ended."""
     cluster = _based(read_inventory(), context)
-    console.print(jobs_table(_leader(cluster, tunnel_to_master(cluster))))
+    console.print(jobs_table(_leader(cluster, tunnel_to_master(cluster, context.config))))
 
 
 @task(positional=["job"], help={"job": "its id or its name, as fab spark.jobs shows them"})  # type: ignore[untyped-decorator]
@@ -245,7 +247,7 @@ def jobs(context: Any) -> None:
 def kill(context: Any, job: str) -> None:
     """End a job that runs or waits."""
     cluster = _based(read_inventory(), context)
-    tunnel = tunnel_to_master(cluster)
+    tunnel = tunnel_to_master(cluster, context.config)
     view = _leader(cluster, tunnel)
     found = [app.id for app in view.apps if job in {app.id, app.name}]
     if len(found) != 1:
@@ -269,7 +271,7 @@ def submit(context: Any, job: str, args: str = "", conf: str = "") -> None:
     settings = {"spark.jars": _connector()} | submission.parse_settings(conf)
     found = submission.find_job(job, ROOT)
     wanted_cluster = _based(cluster_from(listing), context)
-    if tunnel_to_master(wanted_cluster) is not None:
+    if tunnel_to_master(wanted_cluster, context.config) is not None:
         raise UsageError(
             f"the executors must reach the driver, and {wanted_cluster.master.name}'s network is reached by ssh only: "
             "run spark-submit on a host of it"

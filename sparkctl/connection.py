@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,6 +39,25 @@ class Ran:
     output: str
 
 
+def with_fabrics(host: Host, options: Config) -> Host:
+    """The host, reached by ssh as Fabric's own command line and files say: their keys are tried first, their
+    configuration file is read in place of the inventory's, and their user and port count where it has none.
+    """
+    arguments = [word for key in _keys(options) for word in ("-i", key)]
+    arguments += host.ssh_arguments
+    if file := options._runtime_ssh_path:  # noqa: SLF001 - Fabric has no public name for it
+        arguments += ["-F", str(file)]
+    for name, option in (("user", "-l"), ("port", "-p")):
+        if (value := options[name]) != Config.global_defaults()[name]:
+            arguments += [option, str(value)]
+    return replace(host, ssh_arguments=tuple(arguments))
+
+
+def _keys(options: Config) -> list[str]:
+    keys = options.connect_kwargs.get("key_filename") or []
+    return [keys] if isinstance(keys, str) else list(keys)
+
+
 def connect(host: Host, options: Config | None = None) -> Connection:
     """A connection to the host, not yet opened. User, port, keys, bastion and the check of host keys are those
     that ssh would use.
@@ -46,17 +65,17 @@ def connect(host: Host, options: Config | None = None) -> Connection:
     ``options``: those of Fabric's own command line and files. They take precedence over the inventory.
     """
     said: dict[str, Any] = {}
-    file = ssh_file = None
+    file = None
     if options is not None:
+        host = with_fabrics(host, options)
         # Fabric has no public names for what its command line said.
-        said, file, ssh_file = options._overrides, options._runtime_path, options._runtime_ssh_path  # noqa: SLF001
-    arguments = (*host.ssh_arguments, "-F", str(ssh_file)) if ssh_file else host.ssh_arguments
-    login = resolve(arguments, host.address)
+        said, file = options._overrides, options._runtime_path  # noqa: SLF001
+    login = resolve(host.ssh_arguments, host.address)
     config = Config(overrides={**said, "load_ssh_configs": False}, runtime_path=file)
     known = dict(config.connect_kwargs)
     timeout = known.pop("timeout", None) or config.timeouts.connect or CONNECT_TIMEOUT_S
     known.pop("key_filename", None)  # Fabric puts its own keys before those of the argument
-    keys = [each for each in login.identity_files if Path(each).exists()]
+    keys = [each for each in login.identity_files if Path(each).exists() and each not in _keys(config)]
     connection = Connection(
         login.address,
         user=login.user,

@@ -117,8 +117,9 @@ def _proxy(shown: Mapping[str, str], config_file: str) -> str:
 
 
 def _config_file(arguments: Sequence[str]) -> str:
-    """The file of ssh's option -F; empty without one."""
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        if word.startswith("-F"):
-            return word[2:] or following
-    return ""
+    """The file of ssh's option -F, of which the last one counts; empty without one."""
+    following = [*arguments[1:], ""]
+    files = [
+        word[2:] or after for word, after in zip(arguments, following, strict=True) if word.startswith("-F")
+    ]
+    return files[-1] if files else ""

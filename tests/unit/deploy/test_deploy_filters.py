@@ -10,6 +10,7 @@ from tests.support.deploy_code import ROOT, load
 filters = load("plugins/filter/landline.py")
 zookeeper = load("plugins/filter/zookeeper_inventory.py")
 security = load("plugins/filter/broker_security.py")
+spark = load("plugins/filter/spark.py")
 
 SETTINGS = {
     "first_id": "4",
@@ -218,15 +219,14 @@ def test_all_interfaces_are_those_of_the_family_of_the_address(host, listens_on)
 def test_the_role_of_spark_brackets_an_ipv6_address():
     """As Ansible has it from the inventory, without its other plugins."""
     environment = SandboxedEnvironment()
-    ours = filters.FilterModule().filters()
+    ours = spark.FilterModule().filters()
     environment.filters |= {f"landline.cluster.{name}": function for name, function in ours.items()}
     variables = yaml.safe_load((ROOT / "roles/spark/vars/main.yml").read_text())
+    hosts = [{"ansible_host": "192.0.2.1", "landline_address": "2001:db8::1"}, {"spark_address": "spark-b"}]
     text = environment.from_string(variables["spark_master_url"]).render(
-        hostvars={"a": {"ansible_host": "2001:db8::1", "spark_address": "2001:db8::1"}},
-        spark_master_host="a",
-        spark_master_port=7077,
+        spark_master_addresses=spark.spark_addresses(hosts), spark_master_port=7077
     )
-    assert "[2001:db8::1]:" in text
+    assert text == "spark://[2001:db8::1]:7077,spark-b:7077"
 
 
 def test_zookeepers_servers_are_joined_with_the_chroot_at_the_end():

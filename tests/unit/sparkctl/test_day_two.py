@@ -84,16 +84,46 @@ def test_another_master_is_the_base_by_its_name_or_address() -> None:
         TWO_MASTERS.based_at("h3")
 
 
-def test_fabrics_own_options_apply_to_the_connection_beside_the_inventorys() -> None:
+NO_FILES = ("-F", "/dev/null")
+
+
+def test_fabrics_own_options_come_before_the_inventorys(tmp_path: Path) -> None:
+    mine, inventorys, config = (tmp_path / name for name in ("mine", "inventorys", "config"))
+    for key in (mine, inventorys):
+        key.touch()
+    config.write_text("Host 10.0.0.1\n Port 2222\n User debian\n ProxyJump 192.0.2.9\n")
     options = Config(
         overrides={
-            "connect_kwargs": {"key_filename": ["/mine"], "password": "p", "timeout": 3},
+            "connect_kwargs": {"key_filename": [str(mine)], "password": "p", "timeout": 3},
             "sudo": {"password": "s"},
-        }
+            "user": "of fabric's file",
+        },
+        runtime_ssh_path=str(config),
     )
-    made = connect(Host("h1", "10.0.0.1", "10.0.0.1", key_file="/inventory", check_host_key=False), options)
-    assert made.connect_kwargs == {"key_filename": ["/mine", "/inventory"], "password": "p"}
+    login = (
+        *NO_FILES,
+        "-o",
+        "User=admin",
+        "-o",
+        f"IdentityFile={inventorys}",
+        "-o",
+        "StrictHostKeyChecking=no",
+    )
+    host = Host("h1", "10.0.0.1", "10.0.0.1", login)
+    made = connect(host, options)
+    assert made.connect_kwargs == {"key_filename": [str(mine), str(inventorys)], "password": "p"}
     assert (made.connect_timeout, made.config.sudo.password) == (3, "s")
+    assert (made.user, made.port) == ("admin", 2222)
+    # By the same bastion, with the same file, as the tunnel to the master's page.
+    assert made.gateway == f"ssh -F {config} -W '[10.0.0.1]:2222' -- 'ssh://[192.0.2.9]'"
+    assert fabfile.tunnel_to_master(SparkCluster(host, ()), options) is not None
+    assert fabfile.tunnel_to_master(SparkCluster(host, ()), Config(lazy=True)) is None
+
+
+def test_fabrics_user_and_port_count_where_neither_the_inventory_has_one() -> None:
+    options = Config(overrides={"user": "debian", "port": 2222})
+    made = connect(Host("h1", "10.0.0.1", "10.0.0.1", NO_FILES), options)
+    assert (made.user, made.port) == ("debian", 2222)
 
 
 def test_sudos_password_is_an_answer_and_no_part_of_the_command() -> None:
