@@ -247,6 +247,11 @@ cluster-test: setup ## Run tests on real hosts, in labs of their own
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@tools/test-cluster $(TEST_ARGS)
 
+.PHONY: day-two
+day-two: setup ## Try rebalance, decommission, replace, reboot, migrate and Spark's standby on real hosts under load (half an hour; not in make test)
+	@tools/apt-ensure $(TEST_PACKAGES)
+	@DAY_TWO=1 tools/test-cluster $(TEST_ARGS)
+
 .PHONY: docs-test
 docs-test: setup ## Run every command of README and docs as written, on a new cluster (included in make test)
 	@tools/apt-ensure $(TEST_PACKAGES)
