@@ -57,6 +57,7 @@ VERBS: Final = {
         ".venv/bin/python -m tools.release --help",
     ),
     "sanity": Verb("takes minutes, and installs linters from PyPI"),
+    "day-two": Verb("takes half an hour"),
     "restore": Verb("needs an ensemble that lost its tree; tests/cluster/test_zookeeper_grows.py does it"),
     "rebalance": Verb(MOVES),
     "decommission": Verb(MOVES),
