@@ -4,6 +4,7 @@ Four hosts of this module's own. MOVES_FIGURES=1 records the figures, from which
 in docs/operations.md.
 """
 
+import json
 import os
 import re
 import signal
@@ -32,10 +33,13 @@ FILLED, PARTITIONS, FILLED_BYTES = "filled", 6, 4_000_000
 THROTTLE = 2_000_000
 SETTINGS = {
     "broker_journal_shipper_enabled": False,
+    "broker_properties": {"offsets.topic.num.partitions": 6},
     "broker_move_round_s": 3,
     "landline_move_throttle": THROTTLE,
 }
-DEPLOY = "--tags=zookeeper,broker"
+DEPLOY = ("--tags=zookeeper,broker", "--skip-tags=preflight")
+BROKERS = ("--tags=broker", "--skip-tags=preflight")
+MOVES_ALONE = ("--tags=always", "--skip-tags=preflight")
 PLAN = LoadPlan(topics=1, partitions=3, records_per_s=200, seed=5)
 DONE = re.compile(r"- (\d+) replicas, ([\d.]+) (\w+) to copy.*?- took ([\d.]+) s", re.DOTALL)
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -94,9 +98,12 @@ def site(tmp_path_factory):
     make("wheelhouse")
     with lab_session("moves", hosts=4) as lab, lab.inside():
         inventory = OwnInventory(lab, directory, "h1", SETTINGS)
-        inventory.brokers = {"h1": 1, "h2": 2, "h3": 3}
-        inventory.play("deploy.yml", DEPLOY)
-        bootstrap = ",".join(f"{lab.host(name).address}:{BROKER_PORT}" for name in inventory.brokers)
+        inventory.brokers = {"h1": 1, "h2": 2, "h3": 3, "h4": 4}
+        inventory.play("deploy.yml", *DEPLOY)
+        # One deploy is enough: what joins later is a broker that was off while the topics were made.
+        lab.run("h4", "systemctl stop landline-broker@4")
+        bootstrap = ",".join(f"{lab.host(name).address}:{BROKER_PORT}" for name in ("h1", "h2", "h3"))
+        wait_until(lambda: 4 not in cluster_view(lab.host("h1").address, BROKER_PORT).ports, 60)
         fill(bootstrap)
         with Load(bootstrap, PLAN, directory / "load", run="moved") as load:
             load.await_progress(100, timeout_s=120)
@@ -104,8 +111,10 @@ def site(tmp_path_factory):
 
 
 def test_a_host_that_joins_gets_its_share_though_the_play_is_interrupted(site):
-    site.inventory.brokers["h4"] = 4
-    site.inventory.play("deploy.yml", DEPLOY)
+    site.lab.run("h4", "systemctl start landline-broker@4")
+    wait_until(
+        lambda: 4 in cluster_view(site.address("h1"), BROKER_PORT).ports, 120, what="the host has joined"
+    )
     checked = site.inventory.play("playbooks/rebalance.yml", "--check")
     assert re.search(r"replicas, [\d.]+ MiB to copy, about \d+ s at 1.9 MiB/s per broker", checked)
     assert 4 not in site.brokers_of(FILLED)
@@ -133,13 +142,17 @@ def test_a_host_that_is_decommissioned_is_emptied_leaves_the_cluster_and_has_not
     checked = site.inventory.play("playbooks/decommission.yml", "--check", "-e decommission_host=h4")
     assert "MiB to copy" in checked
     assert 4 in site.brokers_of(FILLED)
+    site.lab.run("h4", "mkdir -p /var/lib/landline-2/broker-4/filled-0")
+    argument = json.dumps(
+        {"decommission_host": "h4", "broker_data_dirs": ["/var/lib/landline", "/var/lib/landline-2"]}
+    )
     with site.measured("decommission") as said:
-        said.append(site.inventory.play("playbooks/decommission.yml", "-e decommission_host=h4"))
+        said.append(site.inventory.play("playbooks/decommission.yml", "-e", argument))
     assert 4 not in site.brokers_of(FILLED)
     assert 4 not in cluster_view(site.address("h1"), BROKER_PORT).ports
-    left = "ls /etc/landline /var/lib/landline /opt/landline; ls /etc/systemd/system | grep landline"
-    assert "broker-" not in site.lab.run("h4", left, check=False).stdout
-    again = site.inventory.play("playbooks/decommission.yml", "-e decommission_host=h4")
+    left = "ls /etc/landline /var/lib/landline* /opt/landline; ls /etc/systemd/system | grep landline"
+    assert "broker" not in site.lab.run("h4", left, check=False).stdout
+    again = site.inventory.play("playbooks/decommission.yml", "-e", argument)
     assert set(changed(again).values()) == {0}
     del site.inventory.brokers["h4"]
     refused = site.inventory.play("playbooks/decommission.yml", "-e decommission_host=h3", fails=True)
@@ -149,15 +162,15 @@ def test_a_host_that_is_decommissioned_is_emptied_leaves_the_cluster_and_has_not
 
 def test_a_new_machine_takes_the_place_of_a_dead_host_and_nothing_was_lost(site, tmp_path):
     site.inventory.brokers = {"h1": 1, "h2": 2, "h4": 3}
-    said = site.inventory.play("playbooks/replace.yml", DEPLOY, "-e replace_host=h4", fails=True)
+    said = site.inventory.play("playbooks/replace.yml", *BROKERS, "-e replace_host=h4", fails=True)
     assert "Broker 3 runs, and not on h4" in " ".join(said.split())
     site.lab.faults.power_loss("h3")
     wait_until(lambda: 3 not in cluster_view(site.address("h1"), BROKER_PORT).ports, 60)
     with site.measured("replace") as told:
-        told.append(site.inventory.play("playbooks/replace.yml", DEPLOY, "-e replace_host=h4"))
+        told.append(site.inventory.play("playbooks/replace.yml", *BROKERS, "-e replace_host=h4"))
     assert set(isr_sizes(site.bootstrap, FILLED).values()) == {3}
     assert site.throttles() == set()
-    again = site.inventory.play("playbooks/replace.yml", DEPLOY, "-e replace_host=h4")
+    again = site.inventory.play("playbooks/replace.yml", *MOVES_ALONE, "-e replace_host=h4")
     assert set(changed(again).values()) == {0}
     site.load.await_progress(100, timeout_s=120)
     history = site.load.finish(timeout_s=240)

@@ -38,6 +38,8 @@ def cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
         "offsets.topic.num.partitions": 2,
         "offsets.topic.replication.factor": 3,
         "min.insync.replicas": 2,
+        # A throttle lets a whole answer through: with 10 MB all would be copied before it is looked at.
+        "replica.fetch.response.max.bytes": 250_000,
     }
     brokers = {
         number: LandlineBroker(number, connect, root / f"broker-{number}", config) for number in (1, 2, 3, 4)
