@@ -15,6 +15,7 @@ PART = "is what runs this test, or a part of it"
 MEASURED = "needs a comparison, which takes hours"
 ELSEWHERE = "is typed on a host, not on the controller"
 MOVES = "moves partitions; tests/cluster/test_moves.py does"
+PLAYBOOK = ".venv/bin/ansible-playbook --help"
 LAB = ".venv/bin/lab exec default h1 --"
 
 
@@ -50,7 +51,7 @@ VERBS: Final = {
     "apply": Verb("rolls for minutes; tests/cluster/test_sample_inventory.py does"),
     "restart": Verb("rolls for minutes; tests/cluster/test_cluster_up.py does"),
     "reboot": Verb("reboots every host; tests/cluster/test_reboot.py does"),
-    "migrate": Verb("needs hosts with Apache Kafka; tests/cluster/test_migrate.py has them"),
+    "migrate": Verb("needs hosts with Apache Kafka; tests/cluster/test_migrate.py has them", PLAYBOOK),
     "certificates": Verb("needs a secured cluster; tests/cluster/test_secured_by_playbook.py has one"),
     "release": Verb(
         "refuses what is not committed; tests/cluster/test_sample_inventory.py makes two",
@@ -59,8 +60,8 @@ VERBS: Final = {
     "sanity": Verb("takes minutes, and installs linters from PyPI"),
     "day-two": Verb("takes half an hour"),
     "restore": Verb("needs an ensemble that lost its tree; tests/cluster/test_zookeeper_grows.py does it"),
-    "rebalance": Verb(MOVES),
-    "decommission": Verb(MOVES),
+    "rebalance": Verb(MOVES, PLAYBOOK),
+    "decommission": Verb(MOVES, PLAYBOOK),
     "replace": Verb(MOVES),
     "perf-check": Verb(PART, ".venv/bin/python -m bench.guard --help"),
     "perf-baseline": Verb("writes a committed file"),
