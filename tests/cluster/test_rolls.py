@@ -11,11 +11,14 @@ import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
+import pyspark
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
+from lab import Bind
 from rig.topics import delete_topics
 from rig.wait import wait_until
 from tests.support.deploying import ROOT, make
@@ -54,7 +57,8 @@ def deploy(lab, properties, check=True, **more):
 
 @pytest.fixture(scope="module")
 def lab():
-    with lab_session("roll", hosts=5) as lab:
+    # Without Spark's package, deploys of everything are refused at once.
+    with lab_session("roll", hosts=5, binds=[Bind(str(Path(pyspark.__file__).parent), "/opt/spark")]) as lab:
         make("deploy", f"LAB={lab.name}", arguments({}, tags="zookeeper,broker", broker_internal_port=0))
         with lab.inside():
             yield lab

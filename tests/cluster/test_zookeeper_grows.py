@@ -257,12 +257,14 @@ def test_other_ports_of_servers_that_run_are_refused_before_anything_is_touched(
 
 def test_a_run_that_is_interrupted_between_stop_and_start_leaves_no_server_down(ensemble):
     before = ensemble.pids(STAY)
-    more = ("-e", "zookeeper_heap_mb=200", "-e", "zookeeper_return_s=15")
+    # The turn of a run that dies is over after so long: the next test's run has to wait for it.
+    settings = {"zookeeper_heap_mb": 200, "zookeeper_return_s": 45, "zookeeper_turn_s": 30}
+    more = ("-e", json.dumps(settings))
     argv = ensemble.playing(*STAY, book="playbooks/zookeeper.yml", more=more)
     code, _ = interrupted(argv, "TASK .*zookeeper : Configure")
     assert code != 0
     assert len(ensemble.running()) == 2
-    wait_until(lambda: ensemble.running() == set(STAY), 90, what="systemd has started the server")
+    wait_until(lambda: ensemble.running() == set(STAY), 120, what="systemd has started the server")
     assert sum(one != other for one, other in zip(before, ensemble.pids(STAY), strict=True)) == 1
 
 

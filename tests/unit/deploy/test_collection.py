@@ -116,6 +116,23 @@ def test_all_that_is_ours_is_named_in_full():
     assert not short
 
 
+def test_no_variable_is_named_in_full():
+    """Ansible refuses a point in a variable's name when the task runs, and not before."""
+    refused = []
+
+    def look(node, path):
+        if isinstance(node, dict):
+            for key in ("ansible.builtin.set_fact", "vars"):
+                named = node.get(key) if isinstance(node.get(key), dict) else {}
+                refused.extend(f"{path}: {name}" for name in named if not str(name).isidentifier())
+        for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            look(each, path)
+
+    for path in [*ROOT.glob("playbooks/*.yml"), *ROOT.glob("roles/*/tasks/*.yml")]:
+        look(yaml.safe_load(path.read_text()), path.relative_to(ROOT))
+    assert not refused
+
+
 def test_ansible_test_is_told_of_all_that_have_another_licence_than_ansible():
     lines = (ROOT / "tests/sanity/ignore-2.19.txt").read_text().splitlines()
     listed = [line.split()[0] for line in lines if "missing-gplv3-license" in line]
