@@ -6,10 +6,7 @@ services have addresses of their own.
 """
 
 import json
-import os
-import platform
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -29,64 +26,30 @@ from tests.support.elsewhere import Elsewhere
 from tests.support.fabric import fab_ok
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
+from tests.support.next_release import NEWER_FORMAT, NEXT, OLDER_FORMAT, VERSION, make_both_releases
 from tests.support.numbered_load import NumberedLoad, numbers_in
-from tests.support.operators_hosts import (
-    DISKS,
-    SSH_PORT,
-    only_the_bastion_is_reached,
-    prepare,
-    service_address,
-    ssh_options,
+from tests.support.operators_hosts import DISKS, only_the_bastion_is_reached, prepare, service_address
+from tests.support.sample_inventory import (
+    assert_all_run,
+    deploy,
+    filled_in,
+    main_pids,
+    make_with,
+    runs,
+    with_next,
 )
-from tools.release import project_version
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-VERSION = project_version(ROOT)
 PYSPARK = Path(pyspark.__file__).parent
-NEXT = "99.0.0"
-# The next release has another format of a file, which it writes when inter.broker.protocol.version says so.
-PLANTED = {
-    "broker/log/checkpoints.py": ("if version != VERSION:", "if version not in (0, 1):"),
-    "broker/config/cross_checks.py": (
-        "    if not _OLDEST_PROTOCOL <= version",
-        """    import broker.log.checkpoints as planted
-    planted.VERSION = 1 if get(key) == "3.9-IV1" else 0
-    if not _OLDEST_PROTOCOL <= version""",
-    ),
-}
-OLDER_FORMAT = {
-    "log.initial.task.delay.ms": 0,
-    "log.flush.offset.checkpoint.interval.ms": 1000,
-    "log.flush.start.offset.checkpoint.interval.ms": 1000,
-}
-NEWER_FORMAT = {**OLDER_FORMAT, "inter.broker.protocol.version": "3.9-IV1"}
-EXAMPLE_ADDRESS = re.compile(r"192\.0\.2\.\d+")
 
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory):
     """The directory with two releases: this checkout's, and one that comes after it."""
     found = tmp_path_factory.mktemp("releases")
-    make("release", f"RELEASE_ARGS={release_arguments(found)}")
-    following = tmp_path_factory.mktemp("next") / "landline"
-    subprocess.run(["git", "clone", "--quiet", ROOT, following], check=True)
-    numbers = dict.fromkeys(("pyproject.toml", "broker/__init__.py"), (f'"{VERSION}"', f'"{NEXT}"'))
-    for file, (old, new) in {**numbers, **PLANTED}.items():
-        path = following / file
-        assert old in path.read_text()
-        path.write_text(path.read_text().replace(old, new))
-    subprocess.run(
-        [sys.executable, "-m", "tools.release", *release_arguments(found).split()],
-        cwd=following,
-        env={**os.environ, "PYTHONPATH": str(following)},
-        check=True,
-    )
+    make_both_releases(found, tmp_path_factory.mktemp("next") / "landline")
     return found
-
-
-def release_arguments(out):
-    return f"--out {out} --platform cp311-{platform.machine()} --allow-dirty"
 
 
 @pytest.fixture(scope="module")
@@ -100,35 +63,7 @@ def lab(archives):
 
 @pytest.fixture
 def inventory(lab, archives, tmp_path, monkeypatch):
-    """What an operator does with an editor, and what stands in an operator's ~/.ssh/config."""
-    copy = tmp_path / "mine"
-    shutil.copytree(ROOT / "inventory/sample", copy)
-    hosts = copy / "hosts.yml"
-    put_in = {
-        example: host.address
-        for example, host in zip(
-            dict.fromkeys(EXAMPLE_ADDRESS.findall(hosts.read_text())), lab.hosts, strict=True
-        )
-    }
-    text = EXAMPLE_ADDRESS.sub(lambda found: put_in[found[0]], hosts.read_text())
-    for host in lab.hosts:
-        line = f"          ansible_host: {host.address}\n"
-        assert text.count(line) == 1
-        text = text.replace(line, f"{line}          landline_address: {service_address(host)}\n")
-    begin, end = text.index("    # spark_master:"), text.index("    # A host with Prometheus")
-    hosts.write_text(text[:begin] + text[begin:end].replace("    # ", "    ") + text[end:])
-    settings = copy / "group_vars/all.yml"
-    assert f"\nlandline_version: {VERSION}\n" in settings.read_text()
-    more = {
-        "ansible_port": SSH_PORT,
-        "ansible_ssh_private_key_file": str(lab.files.key),
-        "ansible_ssh_common_args": ssh_options(lab, tmp_path),
-        "broker_archive_dir": str(archives),
-        "broker_data_dirs": list(DISKS.values()),
-        "spark_address": "{{ ansible_host }}",  # Java's IPv6 is not what is tried here
-        "spark_worker_memory": "512m",
-    }
-    settings.write_text(settings.read_text() + yaml.safe_dump(more, width=1000))
+    hosts = filled_in(lab, tmp_path, archives)
     monkeypatch.setenv("LANDLINE_INVENTORY", str(hosts))
     # Shared connections are found by address and user, and the hosts of all labs have the same addresses.
     monkeypatch.setenv("ANSIBLE_SSH_CONTROL_PATH_DIR", f"{lab.files.sockets}/operator")
@@ -149,8 +84,8 @@ def test_a_firewall_between_brokers_is_told_of(lab, inventory: Path):
     third = lab.hosts[2]
     close = "add table inet wall; add chain inet wall in { type filter hook input priority 0; }"
     lab.run(third.name, f"nft '{close}; add rule inet wall in iifname != lo tcp dport 9091 drop'")
-    shorter = "ANSIBLE_ARGS=--tags zookeeper,broker -e broker_ready_timeout_s=20"
-    done = make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}", shorter, check=False)
+    shorter = "--tags zookeeper,broker -e broker_ready_timeout_s=20"
+    done = make_with(inventory, "deploy", arguments=shorter, check=False)
     lab.run(third.name, "nft delete table inet wall")
     assert done.returncode != 0
     words = re.sub(r"\s+", " ", done.stdout)
@@ -162,18 +97,17 @@ def test_a_firewall_between_brokers_is_told_of(lab, inventory: Path):
 def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_user_who_becomes_root(
     lab, inventory: Path, bootstrap
 ):
-    named = f"INVENTORY={os.path.relpath(inventory, ROOT)}"
     with only_the_bastion_is_reached(lab):
         with pytest.raises(OSError):
             cluster_view(lab.hosts[0].address, BROKER_PORT)
-        make("deploy", named)  # again: the wall between brokers is gone
-        make("smoke", named)
-        shown = make("status", named).stdout
+        make_with(inventory, "deploy")  # again: the wall between brokers is gone
+        make_with(inventory, "smoke")
+        shown = make_with(inventory, "status").stdout
         assert shown.count("RunningAs") == 3
         fab_ok("start")
         assert fab_ok("status").count("ALIVE") >= 4
         fab_ok("stop")
-    again = make("deploy", named, "ANSIBLE_ARGS=--check")
+    again = make_with(inventory, "deploy", arguments="--check")
     assert re.findall(r"^kafka-.*changed=(\d+)", again.stdout, re.MULTILINE) == ["0"] * 3
 
 
@@ -216,8 +150,7 @@ def test_a_broker_does_not_start_without_its_disk_and_does_when_it_is_back(lab, 
     lab.faults.reboot(name)
     wait_until(lambda: "Dependency failed" in lab.run(name, f"journalctl --boot --unit={unit}").stdout, 60)
     assert lab.run(name, f"systemctl is-active {unit}", check=False).stdout == "inactive\n"
-    arguments = (f"INVENTORY={os.path.relpath(inventory, ROOT)}", "ANSIBLE_ARGS=--tags broker")
-    words = re.sub(r"\s+", " ", make("deploy", *arguments, check=False).stdout)
+    words = re.sub(r"\s+", " ", deploy(inventory, check=False).stdout)
     assert "kafka-c: nothing is mounted at /data/2 for /data/2/broker-3 (it is in /etc/fstab)" in words
     # Not by hand either, not even if nothing else says that there should be a disk.
     lab.run(name, "sed -i.was /disk2/d /etc/fstab && systemctl daemon-reload")
@@ -239,28 +172,6 @@ def test_a_broker_does_not_start_without_its_disk_and_does_when_it_is_back(lab, 
     wait_until(all_in_sync, 120)
     for directory in DISKS.values():
         assert "orders-" in lab.run(name, f"ls {directory}/broker-3").stdout
-
-
-def deploy(inventory, *arguments, check=True):
-    """Deploys the brokers."""
-    shorter = " ".join(["--tags broker", *arguments])
-    return make(
-        "deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}", f"ANSIBLE_ARGS={shorter}", check=check
-    )
-
-
-def assert_all_run(lab, version):
-    for said in runs(lab):
-        assert said.startswith(f"releases/{version}\n")
-        assert f" {version}\n" in said, "the command"
-        assert f"/releases/{version}/" in said, "the process"
-
-
-def runs(lab):
-    """The release that each host's commands and brokers are of, by what they say themselves."""
-    said = "readlink /opt/landline/current; /opt/landline/current/venv/bin/landline --version; "
-    process = "tr '\\0' ' ' </proc/$(systemctl show --property=MainPID --value 'landline-broker@*')/cmdline"
-    return [lab.run(host.name, said + process).stdout for host in lab.hosts]
 
 
 def test_a_release_that_nobody_has_is_refused_and_nothing_is_touched(lab, inventory: Path):
@@ -319,7 +230,7 @@ def test_many_faults_are_named_in_one_run_and_nothing_is_changed(lab, inventory:
         lab.run(host.name, "touch /tmp/before")
     lab.run(lab.hosts[1].name, LATE)
     before = runs(lab)
-    done = make("deploy", f"INVENTORY={os.path.relpath(inventory, ROOT)}", check=False)
+    done = make_with(inventory, "deploy", check=False)
     assert done.returncode != 0
     words = re.sub(r" +", " ", done.stdout)
     for line in (
@@ -341,40 +252,21 @@ def test_many_faults_are_named_in_one_run_and_nothing_is_changed(lab, inventory:
     assert [lab.run(host.name, WRITTEN).stdout for host in lab.hosts] == [""] * 3
 
 
-def main_pids(lab):
-    """The brokers' processes, by their ids."""
-    command = "systemctl show --property=MainPID --value 'landline-broker@*'"
-    return {
-        number: lab.run(host.name, command).stdout.strip() for number, host in enumerate(lab.hosts, start=1)
-    }
-
-
-def planned(inventory, file, settings):
-    """A plan, and what was shown of it."""
-    done = run_with_next("plan", inventory, f"PLAN={file}", settings=settings)
-    return json.loads(file.read_text()), done.stdout
-
-
 SLOW = "s/^( +)stats.local_ns \\+= ended - started/\\1time.sleep(0.3); stats.local_ns += time.monotonic_ns() - started/"
 TABLE = f"/opt/landline/releases/{NEXT}/venv/lib/python3*/site-packages/broker/server/apis"
-
-
-def run_with_next(verb, inventory, *more, check=True, settings="", tags="broker"):
-    wanted = f"ANSIBLE_ARGS=--tags {tags} -e landline_version={NEXT} {settings}"
-    return make(verb, f"INVENTORY={os.path.relpath(inventory, ROOT)}", wanted, *more, check=check)
 
 
 def test_a_release_that_is_slow_goes_back_by_itself_and_no_other_broker_is_touched(lab, inventory: Path):
     """Slow by 0.3 s with every request; whatever else clients do, the deploy's own probe is among them."""
     before, pids = runs(lab), main_pids(lab)
-    run_with_next("deploy", inventory, tags="broker_install")
+    with_next(inventory, "deploy", tags="broker_install")
     for host in lab.hosts:
         # What was compiled is not looked at again.
         lab.run(
             host.name,
             f"cd {TABLE} && cp table.py /root/ && sed -E -i '{SLOW}' table.py && rm __pycache__/table.*",
         )
-    done = run_with_next("deploy", inventory, check=False)
+    done = with_next(inventory, "deploy", check=False)
     for host in lab.hosts:
         lab.run(host.name, f"cd {TABLE} && mv /root/table.py . && rm -f __pycache__/table.*")
     assert done.returncode != 0
@@ -432,6 +324,12 @@ def test_the_next_release_is_rolled_out_by_its_collection_and_taken_back_from_wh
     assert load.acked <= numbers_in(bootstrap, "orders", 3)
 
 
+def planned(inventory, file, settings):
+    """A plan, and what was shown of it."""
+    done = with_next(inventory, "plan", f"PLAN={file}", settings=settings)
+    return json.loads(file.read_text()), done.stdout
+
+
 def looks_of_last_run(lab):
     """How long the looks of the last apply took, as a host noted it for the next plan."""
     notes = [json.loads(lab.run(host.name, "cat /opt/landline/turns.json").stdout) for host in lab.hosts]
@@ -454,13 +352,13 @@ def test_a_plan_is_what_is_done_and_how_long_it_takes(lab, inventory: Path, tmp_
         if partitions == 2:
             # Something on a host is not as it was when the plan was made.
             lab.run("h2", "echo '# by hand' >>/etc/landline/broker-2.properties")
-            done = run_with_next("apply", inventory, f"PLAN={file}", settings=settings, check=False)
+            done = with_next(inventory, "apply", f"PLAN={file}", settings=settings, check=False)
             assert done.returncode != 0
             assert "another /etc/landline/broker-2.properties on the host" in re.sub(r"\s+", " ", done.stdout)
             assert main_pids(lab) == before
             plan, _ = planned(inventory, file, settings)
         began = time.monotonic()
-        run_with_next("apply", inventory, f"PLAN={file}", settings=settings)
+        with_next(inventory, "apply", f"PLAN={file}", settings=settings)
         took_s = time.monotonic() - began
         assert not set(main_pids(lab).values()) & set(before.values())
         print(f"planned {plan['seconds']} s, took {took_s:.1f} s, measured: {plan['is_measured']}")
