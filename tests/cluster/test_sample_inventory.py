@@ -316,7 +316,7 @@ def test_the_next_release_is_rolled_out_by_its_collection_and_taken_back_from_wh
         assert "-checkpoint has version 1, known is 0" in re.sub(r"\s+", " ", refused.stdout)
         assert runs(lab) == before
         deploy(inventory, *on_one, f"-e '{json.dumps({'broker_properties': OLDER_FORMAT})}'")
-        check = f"/opt/landline/releases/{VERSION}/venv/bin/landline check-config /etc/landline/*.properties"
+        check = f"/opt/landline/releases/{VERSION}/venv/bin/landline check-config /etc/landline/broker-1.properties"
         wait_until(lambda: lab.run(lab.hosts[0].name, check, check=False).returncode == 0, 120)
         deploy(inventory, f"-e landline_version={VERSION}", "-e broker_archive_dir=/nonexistent")
         assert_all_run(lab, VERSION)
