@@ -115,7 +115,9 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_use
 
 def test_the_roles_work_in_a_play_of_ones_own_that_does_not_become_root(inventory: Path, tmp_path):
     play = tmp_path / "own.yml"
-    play.write_text("- {hosts: brokers, gather_facts: false, roles: [common, broker]}\n")
+    play.write_text(
+        "- {hosts: brokers, gather_facts: false, roles: [landline.cluster.common, landline.cluster.broker]}\n"
+    )
     program = Path(sys.executable).with_name("ansible-playbook")
     done = subprocess.run(
         [program, "-i", inventory, "--check", play], cwd=ROOT, capture_output=True, text=True, check=False
@@ -219,14 +221,14 @@ FAULTS = {
     "kafka-d": {"ansible_host": "10.89.0.99", "broker_first_id": 4},
 }
 # All that a deployment would write.
-WRITTEN = "find /etc /opt/landline /var/lib/landline/broker-*/meta.properties -newer /tmp/before -type f"
+WRITTEN = "find /etc /opt/landline /data/*/broker-*/meta.properties -newer /tmp/before -type f"
 
 
 def test_many_faults_are_named_in_one_run_and_nothing_is_changed(lab, inventory: Path):
     hosts = yaml.safe_load(inventory.read_text())
     for name, variables in FAULTS.items():
         hosts["all"]["children"]["brokers"]["hosts"].setdefault(name, {}).update(variables)
-    hosts["all"]["children"]["spark_worker"] = {"hosts": {"kafka-a": {}}}
+    hosts["all"]["children"]["promethues"] = {"hosts": {"kafka-a": {}}}
     inventory.write_text(yaml.safe_dump(hosts))
     for host in lab.hosts:
         lab.run(host.name, "touch /tmp/before")
@@ -236,7 +238,7 @@ def test_many_faults_are_named_in_one_run_and_nothing_is_changed(lab, inventory:
     assert done.returncode != 0
     words = re.sub(r" +", " ", done.stdout)
     for line in (
-        "groups all no playbook knows the group spark_worker: is it spark_workers?",
+        "groups all no playbook knows the group promethues: is it prometheus?",
         "variables kafka-b no role has a variable broker_frist_id: is it broker_first_id?",
         "reach kafka-d not reached, and left out: ",
         "ids kafka-b, kafka-c broker 2 is on kafka-b and kafka-c: ",
