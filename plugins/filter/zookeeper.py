@@ -45,7 +45,8 @@ def zookeeper_next_step(
     Actions: none; start (several at once); restart, stop or retire one; wait; refuse. Empty `members`: keep
     the server's configuration.
     """
-    servers = {server.id: server for server in map(server_of, seen)}
+    # In order, for hosts are seen as they answer, and the words must not depend on that.
+    servers = {server.id: server for server in sorted(map(server_of, seen), key=lambda each: each.id)}
     ensemble = Ensemble(
         servers,
         {int(key): host for key, host in wanted.items()},

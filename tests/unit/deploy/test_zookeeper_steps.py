@@ -98,6 +98,15 @@ def test_two_of_three_servers_without_their_disks_are_not_started():
     assert all(node.running for node in world.nodes.values())
 
 
+def test_servers_are_named_in_order_whichever_was_seen_first():
+    world = installed(1, 2, 3)
+    lose_disk(world.nodes[1])
+    lose_disk(world.nodes[3])
+    world.settle()
+    world.nodes = dict(reversed(world.nodes.items()))
+    assert "server 1 (h1), server 3 (h3) lost the tree" in world.next_step({1, 2, 3})["why"]
+
+
 def test_where_disks_were_lost_the_server_with_the_tree_is_not_started_either():
     """The refusal says that nothing was."""
     world = installed(1, 2, 3)
