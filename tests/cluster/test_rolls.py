@@ -334,7 +334,8 @@ def test_what_one_host_has_wrong_keeps_the_roll_from_beginning(lab):
     assert done.returncode != 0
     words = re.sub(r"\s+", " ", done.stdout)
     assert "num.partitoins" in words
-    assert "ports h1 port 2181 for the listener BROKER of broker 1 is in use by java, process " in words
+    both = "the listener BROKER of broker 1 and ZooKeeper's clients"
+    assert f"ports h1 port 2181 for {both} is in use by java, process " in words
     assert "h1: port 2181 for the listener BROKER of broker 1 is in use by java, process " in words
     assert "Nothing is restarted, for h1, h4 failed above" in words
     assert (pids(lab), files(lab)) == before
