@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
 import time
@@ -23,8 +24,9 @@ from rig.landline_broker import LandlineStandalone
 from rig.wait import wait_until
 from tests.integration.test_start_refusals import run_to_end
 from tests.support.certificates import DAY, Authority
+from tests.support.secured_clients import CLIENT_WARNINGS
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), *CLIENT_WARNINGS]
 
 RULES = r"RULE:^CN=(alice|bob),.*$/$1/"
 
@@ -93,8 +95,9 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    return Site.at(tmp_path_factory.mktemp("tls"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    yield Site.at(tmp_path_factory.mktemp("tls"))
+    gc.collect()
 
 
 @pytest.fixture(scope="module")

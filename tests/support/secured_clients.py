@@ -30,7 +30,8 @@ from tests.support.secure_cluster import PASSWORDS, SecureCluster
 
 WAIT_S = 60
 CLIENT_WARNINGS = [
-    # kafka-python leaves a pair of sockets behind when it cannot connect, aiokafka its TLS connections when it stops.
+    # aiokafka leaves its TLS connections behind when it stops. kafka-python leaves a pair of sockets when it
+    # cannot connect, and a TLS connection when it is closed before the handshake's end.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
 ]
 """Marks of modules that use these clients; such a module collects garbage before it ends."""
