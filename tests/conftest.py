@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from tests.support.peers import Peer, PeerKind
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """kafka-python reads its schemas by a deprecated call that warns in importlib's name, not in its own."""
+    # kafka-python reads its schemas by a deprecated call that warns in importlib's name, not in its own.
     config.addinivalue_line("filterwarnings", "ignore:(open|read)_text is deprecated:DeprecationWarning")
+    # A run in the background ignores ^C, and what tests start and interrupt would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
