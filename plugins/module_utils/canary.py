@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 # A request is compared if both sides had so many of it.
@@ -32,13 +33,24 @@ Partition = tuple[str, int]
 
 
 @dataclass(frozen=True)
+class Process:
+    """What tells a unit's processes apart, and how often systemd has started one by itself since a person last did."""
+
+    name: str
+    restarts: int = 0
+
+
+NO_PROCESS = Process("")
+
+
+@dataclass(frozen=True)
 class Look:
     """One look at a broker. `counts` are of /metrics, by request and kind: requests, errors, localtimems."""
 
     serves: bool
     leading: Sequence[Mapping[str, Any]] = ()
     counts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    process: str = ""
+    process: Process = NO_PROCESS
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,7 @@ class Load:
         return self.failed / max(sum(self.requests.values()), 1.0)
 
 
-def look_of(status: Mapping[str, Any] | None, metrics: str, process: str = "") -> Look:
+def look_of(status: Mapping[str, Any] | None, metrics: str, process: Process = NO_PROCESS) -> Look:
     """Returns a look, from the contents of /status and /metrics."""
     told = status or {}
     counts: dict[str, dict[str, float]] = {}
@@ -80,11 +92,14 @@ def load_between(first: Look, last: Look) -> Load:
 
 def why_worse(broker_id: int, own: Sequence[Look], others: Sequence[Sequence[Look]]) -> list[str]:
     """Returns in words why a broker is worse than the others; empty if it is not. Takes all looks at it and at each of
-    the others, oldest first. Others that gave no answer have no looks.
+    the others, oldest first. Others that gave no answer have no looks. Where somebody restarted it, as another deploy
+    does, only the looks since then count.
     """
     answered = [looks for looks in others if len(looks) > 1]
-    if len({look.process for look in own}) > 1:
-        return [f"its process ended while it was watched, {len({look.process for look in own}) - 1} times"]
+    ends = sum(after.process.restarts > before.process.restarts for before, after in pairwise(own))
+    if ends:
+        return [f"its process ended by itself while it was watched, {ends} times"]
+    own = [look for look in own if look.process == own[-1].process]
     if len(own) < 2:
         return []
     if not any(look.serves for look in own[-2:]):  # one answer may be late

@@ -70,7 +70,14 @@ from ansible_collections.landline.cluster.plugins.module_utils.broker_http impor
     first_line,
 )
 from ansible_collections.landline.cluster.plugins.module_utils.broker_status import status_in
-from ansible_collections.landline.cluster.plugins.module_utils.canary import SERVES, Look, look_of, why_worse
+from ansible_collections.landline.cluster.plugins.module_utils.canary import (
+    NO_PROCESS,
+    SERVES,
+    Look,
+    Process,
+    look_of,
+    why_worse,
+)
 
 ANSWER_S = 5.0
 # At most so many others are asked: the answers of thousands of partitions are long.
@@ -79,10 +86,12 @@ MOST = 20
 LEAST = 3
 
 
-def process_of(unit: str) -> str:
-    """Returns what tells a unit's processes apart."""
-    argv = ["systemctl", "show", "--property=InvocationID,MainPID", unit]
-    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+def process_of(unit: str) -> Process:
+    """Returns the unit's process. Raises CalledProcessError."""
+    argv = ["systemctl", "show", "--property=InvocationID,MainPID,NRestarts", unit]
+    shown = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    found = dict(line.split("=", 1) for line in shown.splitlines())
+    return Process(f"{found['InvocationID']} {found['MainPID']}", int(found["NRestarts"]))
 
 
 def look(url: str, params: dict[str, Any], token: str, unit: str = "") -> Look | None:
@@ -96,7 +105,7 @@ def look(url: str, params: dict[str, Any], token: str, unit: str = "") -> Look |
     told = status_in(status.code, status.body)
     if status.code == UNAUTHORIZED and ask(broker, "/readyz", ANSWER_S, params["ca_file"], token).code == 200:
         told = dict(SERVES)
-    return look_of(told, metrics.body, process_of(unit) if unit else "")
+    return look_of(told, metrics.body, process_of(unit) if unit else NO_PROCESS)
 
 
 def watch(params: dict[str, Any], token: str) -> tuple[list[Look], list[list[Look]]]:

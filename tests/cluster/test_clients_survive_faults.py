@@ -6,23 +6,16 @@ starts it anew. The checker's own tests are tests/unit/test_checker*.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.faults import FaultRun, Scenario
-from tests.support.lab_cluster import LabTarget, running_cluster
+from tests.support.lab_cluster import LabTarget
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 SCENARIO = Scenario(records=100_000, records_per_s=1_200, partitions=6, result_timeout_s=420)
-
-
-@pytest.fixture
-def cluster() -> Iterator[LabTarget]:
-    with running_cluster() as target:
-        yield target
 
 
 def test_no_acknowledged_record_is_lost_doubled_or_reordered(cluster: LabTarget, tmp_path: Path) -> None:

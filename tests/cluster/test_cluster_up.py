@@ -13,11 +13,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from lab import Lab
 from rig.topics import delete_topics
 from rig.wait import wait_until
 from tests.support.deploying import changed, make
-from tests.support.lab_cluster import LAB_ENV, running_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -26,17 +24,6 @@ def settings(properties, tags="broker"):
     """make's argument that sets broker properties, given by key or as Ansible's expression for them."""
     variables = json.dumps({"broker_properties": properties, "broker_roll_timeout_s": 90})
     return f"ANSIBLE_ARGS=--tags {tags} -e {shlex.quote(variables)}"
-
-
-@pytest.fixture
-def cluster():
-    with running_cluster() as target:
-        yield target
-
-
-@pytest.fixture
-def lab(cluster):
-    return Lab(os.environ[LAB_ENV])
 
 
 @pytest.fixture

@@ -13,13 +13,12 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lab import Lab
 from lab.errors import LabError
 from rig.topics import delete_topics
 from rig.wait import wait_until
 from tests.support.deploying import ROOT, changed, make
 from tests.support.figures import keep_figures
-from tests.support.lab_cluster import LAB_ENV, running_cluster
+from tests.support.lab_cluster import LAB_ENV
 from tests.support.numbered_load import numbers_in
 from tests.support.timed_load import TimedLoad
 
@@ -51,17 +50,6 @@ dpkg -i 1.deb && rm -f /run/reboot-required
     sed 's/ *-$//' >Packages
 echo 'deb [trusted=yes] file:/srv/packages ./' >/etc/apt/sources.list.d/test.list
 """
-
-
-@pytest.fixture
-def cluster():
-    with running_cluster() as target:
-        yield target
-
-
-@pytest.fixture
-def lab(cluster):
-    return Lab(os.environ[LAB_ENV])
 
 
 @pytest.fixture

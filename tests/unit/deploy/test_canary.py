@@ -21,9 +21,10 @@ def row(partition, isr, replicas=(1, 2, 3)):
     return {"topic": "orders", "partition": partition, "replicas": list(replicas), "isr": list(isr)}
 
 
-def look(*leading, produce=0.0, errors=0.0, ms=0.0, state="RunningAsBroker", process="a"):
+def look(*leading, produce=0.0, errors=0.0, ms=0.0, state="RunningAsBroker", process="a", restarts=0):
     metrics = METRICS.format(produce=produce, errors=errors, ms=ms)
-    return canary.look_of({"state": state, "leading": list(leading)}, metrics, process)
+    status = {"state": state, "leading": list(leading)}
+    return canary.look_of(status, metrics, canary.Process(process, restarts))
 
 
 def why(own, *others):
@@ -39,12 +40,24 @@ def test_one_that_is_as_the_others_is_not_worse():
 
 
 def test_one_that_ended_or_does_not_serve_is_worse():
-    assert why([look(), look(process="b")], FINE) == ["its process ended while it was watched, 1 times"]
+    ended = [look(), look(process="", state="None"), look(process="b", restarts=1)]
+    assert why(ended, FINE) == ["its process ended by itself while it was watched, 1 times"]
     assert why([look(), *[look(state="PendingControlledShutdown")] * 2], FINE) == [
         "it does not serve clients any more"
     ]
-    assert why([look(), *[canary.look_of(None, "", "a")] * 2], FINE) == ["it does not serve clients any more"]
-    assert why([look(), look(), canary.look_of(None, "", "a")], FINE) == []
+    assert why([look(), *[canary.look_of(None, "", canary.Process("a"))] * 2], FINE) == [
+        "it does not serve clients any more"
+    ]
+    assert why([look(), look(), canary.look_of(None, "", canary.Process("a"))], FINE) == []
+
+
+def test_one_that_somebody_restarted_is_judged_by_what_it_did_since_then():
+    """A second deploy takes its turn on the host while the first one watches."""
+    slow = [look(restarts=2), look(produce=100.0, ms=1e6, restarts=2)]
+    assert why(slow, FINE) != []
+    assert why([*slow, look(process="b"), look(process="b", produce=100.0, ms=200.0)], FINE) == []
+    failing = look(process="b", state="PendingControlledShutdown")
+    assert why([*slow, look(process="b"), failing, failing], FINE) == ["it does not serve clients any more"]
 
 
 def test_one_that_left_an_isr_for_good_is_worse():
@@ -112,7 +125,7 @@ def test_those_that_do_not_answer_are_not_compared():
             "every_s": 0.1,
             "ca_file": None,
         }
-        original, module.process_of = module.process_of, lambda _: "a"
+        original, module.process_of = module.process_of, lambda _: canary.Process("a")
         try:
             own, beside = module.watch(params, "")
         finally:
