@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-# A request is compared if both sides had so many of it.
+# A request is compared if both sides had so many of it. The slower a broker is, the fewer it serves: with fewer, it has to
+# be slow between so many looks, and between all of them.
 ENOUGH = 20
+STEADY = 3
 # Slower: so many times as slow as the slowest other one, and by so much. Or so slow that nobody needs to be asked.
 TIMES_SLOWER = 3.0
 SLOWER_MS = 50.0
@@ -107,7 +109,7 @@ def why_worse(broker_id: int, own: Sequence[Look], others: Sequence[Sequence[Loo
     found = [*_partitions(broker_id, own, answered)]
     load = load_between(own[0], own[-1])
     beside = [load_between(looks[0], looks[-1]) for looks in answered]
-    return [*found, *_errors(load, beside), *_slow(load, beside)]
+    return [*found, *_errors(load, beside), *_slow(own, load, beside)]
 
 
 def _partitions(broker_id: int, own: Sequence[Look], others: Sequence[Sequence[Look]]) -> Iterable[str]:
@@ -138,16 +140,22 @@ def _errors(load: Load, others: Sequence[Load]) -> Iterable[str]:
         )
 
 
-def _slow(load: Load, others: Sequence[Load]) -> Iterable[str]:
+def _slow(own: Sequence[Look], load: Load, others: Sequence[Load]) -> Iterable[str]:
     for request, took_ms in sorted(load.mean_ms.items()):
-        if load.requests[request] < ENOUGH:
-            continue
+        sure_ms = took_ms if load.requests[request] >= ENOUGH else _steadily_ms(own, request)
         beside = [each.mean_ms[request] for each in others if each.requests.get(request, 0) >= ENOUGH]
         slowest = max(beside, default=0.0)
-        slower = bool(beside) and took_ms > TIMES_SLOWER * slowest and took_ms > slowest + SLOWER_MS
-        if slower or took_ms > max(FAR_TOO_SLOW_MS, TIMES_SLOWER * slowest):
+        slower = bool(beside) and sure_ms > TIMES_SLOWER * slowest and sure_ms > slowest + SLOWER_MS
+        if slower or sure_ms > max(FAR_TOO_SLOW_MS, TIMES_SLOWER * slowest):
             others_ms = f"the others' at most {slowest:.1f} ms" if beside else "no other has enough of them"
             yield f"its {request} requests take {took_ms:.1f} ms on average ({others_ms})"
+
+
+def _steadily_ms(own: Sequence[Look], request: str) -> float:
+    """Returns what a request took at least, on average between two looks."""
+    each = [load_between(before, after).mean_ms.get(request) for before, after in pairwise(own)]
+    means = [took_ms for took_ms in each if took_ms is not None]
+    return min(means) if len(means) >= STEADY else 0.0
 
 
 def _missing(look: Look, broker_id: int) -> set[Partition]:

@@ -106,9 +106,20 @@ def test_one_that_is_slower_by_far_is_worse(own_ms, others_ms, is_worse):
         assert f"its PRODUCE requests take {own_ms:.1f} ms on average" in why(own, others)[0]
 
 
-def test_a_few_slow_requests_are_not_compared():
-    own = [look(), look(), look(produce=canary.ENOUGH - 1.0, ms=1e6)]
-    assert why(own, FINE) == []
+@pytest.mark.parametrize(
+    ("ms", "is_worse"),
+    [
+        ([0, 900, 1800, 2700], True),
+        ([0, 2700, 2703, 2706], False),
+        ([0, 2700, 2700, 2706], False),
+        ([0, 2700], False),
+    ],
+)
+def test_a_few_slow_requests_count_if_they_are_slow_all_the_time(ms, is_worse):
+    own = [look(produce=3.0 * number, ms=took) for number, took in enumerate(ms)]
+    assert why(own, FINE) == (
+        ["its PRODUCE requests take 300.0 ms on average (the others' at most 2.0 ms)"] if is_worse else []
+    )
 
 
 def test_what_a_broker_did_before_it_was_watched_does_not_count():
