@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-# A request is compared if both sides had so many of it. The slower a broker is, the fewer it serves: with fewer, it has to
-# be slow between so many looks, and between all of them.
+# A request is compared if both sides had so many of it. The slower a broker is, the fewer it serves: with fewer, it
+# has to be slow between so many looks, and between all of them.
 ENOUGH = 20
 STEADY = 3
 # Slower: so many times as slow as the slowest other one, and by so much. Or so slow that nobody needs to be asked.
