@@ -38,7 +38,7 @@ def lab(tmp_path_factory):
     packages.chmod(0o755)  # for apt's own user
     download(["prometheus"], image.ensure(print), packages)
     binds = [Bind(str(packages), PACKAGES)]
-    with lab_session("alerts", hosts=3, binds=binds, data_disk_mb=1024) as lab, lab.inside():
+    with lab_session("alerts", hosts=3, binds=binds, data_disk_mb=1536) as lab, lab.inside():
         yield lab
 
 
