@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from tests.support.lab_cluster import LAB_ENV
 
 ROOT = Path(__file__).parents[2]
 RECAP = re.compile(r"^(\w+) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", re.MULTILINE)
+# Who pressed ^C, and sees nothing end, presses it again after so many seconds.
+AGAIN_S = 10
 
 
 def make(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -41,7 +44,10 @@ def changed(output: str) -> dict[str, int]:
 
 
 def interrupted(argv: Sequence[str], after: str) -> tuple[int, str]:
-    """Runs a playbook, presses ^C at the first line of its output that matches; returns how it ended, what it said."""
+    """Runs a playbook, presses ^C at the first line of its output that matches; returns how it ended, what it said.
+
+    Interrupted at a bad moment, Ansible's main process waits for its own thread without end: ^C is pressed once more.
+    """
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     said, pressed = [], False
     # A group of its own, as a terminal gives it: ^C reaches the workers and their connections too.
@@ -55,11 +61,14 @@ def interrupted(argv: Sequence[str], after: str) -> tuple[int, str]:
         process_group=0,
     ) as playing:
         assert playing.stdout is not None
+        again = threading.Timer(AGAIN_S, os.killpg, (playing.pid, signal.SIGINT))
         for line in playing.stdout:
             said.append(line)
             if not pressed and re.search(after, line):
                 os.killpg(playing.pid, signal.SIGINT)
+                again.start()
                 pressed = True
+        again.cancel()
     output = "".join(said)
     print(output)
     assert pressed, output[-4000:]
