@@ -9,15 +9,21 @@ from typing import Any
 
 from ansible_collections.landline.cluster.plugins.module_utils.mounts import mount_unit
 
+BOOT = "multi-user.target"
+
 
 def disk_links(mounts: Mapping[str, Sequence[str]], unit_dir: str) -> list[dict[str, str]]:
-    """Returns the links, each with `directory`, `path` and `src`, by which systemd starts a service when a disk that
-    it needs is mounted. `mounts` has the mount points by the services' units.
+    """Returns the links, each with `directory`, `path` and `src`, by which systemd starts a service at boot, and when a
+    disk that it needs is mounted later. `mounts` has the mount points by the services' units. Units on no disk get
+    none: they are enabled as all others.
     """
+    # A disk that is mounted before systemd runs starts nothing. And where the disk's link makes the unit count as
+    # enabled, nobody makes the one for the boot.
     return [
         {"directory": wants, "path": f"{wants}/{unit}", "src": f"{unit_dir}/{unit}"}
         for unit, points in mounts.items()
-        for wants in (f"{unit_dir}/{mount_unit(point)}.wants" for point in points)
+        if points
+        for wants in (f"{unit_dir}/{by}.wants" for by in (BOOT, *map(mount_unit, points)))
     ]
 
 

@@ -105,6 +105,7 @@ def stops(lab, unit, since):
     for host in lab.hosts:
         command = f"journalctl --output=short-monotonic --no-pager --unit={unit.format(host.index)} _PID=1"
         lines = lab.run(host.name, command).stdout
+        print(host.name, lines[-2000:], sep="\n")
         told = [float(at) for at in re.findall(r"^\[ *([\d.]+)\] .*: Stopping ", lines, re.MULTILINE)]
         found += [(at, host.name) for at in told if at > since]
     return sorted(found)

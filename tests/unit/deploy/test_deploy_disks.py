@@ -78,13 +78,14 @@ def test_the_unit_of_a_mount_point_has_systemds_name(point, unit):
     assert mounts.mount_unit(point) == unit
 
 
-def test_a_disk_starts_the_services_that_are_on_it():
+def test_the_boot_and_a_disk_that_comes_later_start_the_services_that_are_on_it():
     assert disks.disk_links({"a.service": ["/data/1"], "b.service": []}, "/etc/systemd/system") == [
         {
-            "directory": "/etc/systemd/system/data-1.mount.wants",
-            "path": "/etc/systemd/system/data-1.mount.wants/a.service",
+            "directory": f"/etc/systemd/system/{by}.wants",
+            "path": f"/etc/systemd/system/{by}.wants/a.service",
             "src": "/etc/systemd/system/a.service",
         }
+        for by in ("multi-user.target", "data-1.mount")
     ]
 
 
