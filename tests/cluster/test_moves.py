@@ -139,6 +139,13 @@ def test_a_host_that_joins_gets_its_share_though_the_play_is_interrupted(site):
 def test_a_host_that_is_decommissioned_is_emptied_leaves_the_cluster_and_has_nothing_left(site):
     refused = site.inventory.play("playbooks/decommission.yml", "-e decommission_host=h9", fails=True)
     assert "decommission_host is h9: give one of h1, h2, h3, h4" in " ".join(refused.split())
+    refused = site.inventory.play(
+        "playbooks/decommission.yml", "--limit=h4", "-e decommission_host=h4", fails=True
+    )
+    assert "no other host has looked whether h4 is empty. Run this without --limit" in " ".join(
+        refused.split()
+    )
+    assert 4 in cluster_view(site.address("h1"), BROKER_PORT).ports
     checked = site.inventory.play("playbooks/decommission.yml", "--check", "-e decommission_host=h4")
     assert "MiB to copy" in checked
     assert 4 in site.brokers_of(FILLED)
@@ -166,6 +173,12 @@ def test_a_new_machine_takes_the_place_of_a_dead_host_and_nothing_was_lost(site,
     assert "Broker 3 runs, and not on h4" in " ".join(said.split())
     site.lab.faults.power_loss("h3")
     wait_until(lambda: 3 not in cluster_view(site.address("h1"), BROKER_PORT).ports, 60)
+    said = site.inventory.play(
+        "playbooks/replace.yml", *BROKERS, "--limit=h4", "-e replace_host=h4", fails=True
+    )
+    assert "the other brokers have to be asked what h4 is to have. Run this without --limit" in " ".join(
+        said.split()
+    )
     with site.measured("replace") as told:
         told.append(site.inventory.play("playbooks/replace.yml", *BROKERS, "-e replace_host=h4"))
     assert set(isr_sizes(site.bootstrap, FILLED).values()) == {3}
