@@ -56,6 +56,7 @@ def migrated_variables(
         "broker_count": 1,
         "broker_internal_port": 0,
         "broker_security": "none",
+        "broker_http_tls": False,
         "broker_zookeeper_connect": found["zookeeper.connect"],
         "broker_properties": properties,
     }
@@ -145,7 +146,8 @@ def migrate_does(host: Mapping[str, Any], to: str) -> str:
     """
     kafka = host["broker_kafka_seen"]
     if to == "landline":
-        done = kafka["serving"] and not kafka["active"] and not kafka["enabled"]
+        # The link is made last: without it something is left to do.
+        done = kafka["serving"] and kafka["switched"] and not kafka["active"] and not kafka["enabled"]
     else:
         done = kafka["active"] and kafka["enabled"] and not kafka["serving"]
     if done:

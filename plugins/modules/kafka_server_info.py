@@ -25,6 +25,10 @@ options:
     description: Landline's unit pattern, whose brokers run instead of it.
     type: str
     default: landline-broker@*.service
+  current:
+    description: The link to Landline's release, which a host has when its migration is done.
+    type: path
+    default: /opt/landline/current
 """
 EXAMPLES = """
 - name: Look at Kafka
@@ -66,6 +70,10 @@ metas:
   returned: always
 serving:
   description: Whether a unit of Landline's is active on the host.
+  type: bool
+  returned: always
+switched:
+  description: Whether the host has the link to Landline's release.
   type: bool
   returned: always
 wrong:
@@ -131,6 +139,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "log_dirs": [],
         "metas": {},
         "serving": active(params["other_unit"]),
+        "switched": Path(params["current"]).is_symlink(),
         "wrong": "",
     }
     if shown["LoadState"] != "loaded":
@@ -157,6 +166,7 @@ def main() -> None:
             "unit": {"required": True},
             "config": {"default": ""},
             "other_unit": {"default": "landline-broker@*.service"},
+            "current": {"type": "path", "default": "/opt/landline/current"},
         },
         supports_check_mode=True,
     )

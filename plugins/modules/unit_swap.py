@@ -71,7 +71,8 @@ import pwd
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,8 @@ def hand_over(dirs: Iterable[str], user: str, group: str) -> None:
     """Gives the directories to the user. Raises `SwapError`."""
     try:
         uid, gid = pwd.getpwnam(user).pw_uid, grp.getgrnam(group).gr_gid
-        for path in paths_in(dirs):
+        # A directory may be a link to where it is.
+        for path in paths_in(os.path.realpath(each) for each in dirs):
             os.lchown(path, uid, gid)
     except (OSError, KeyError) as error:
         raise SwapError(f"the directories cannot be given to {user}:{group}: {error}") from error
@@ -131,8 +133,9 @@ def swap(params: dict[str, Any]) -> dict[str, Any]:
         systemctl("stop", stop)
         clean = all(Path(each, params["clean_mark"]).exists() for each in dirs)
         hand_over(dirs, owner["user"], owner["group"])
-        systemctl("disable", "--quiet", stop)
+        # A host that goes off in between has one that starts at boot.
         systemctl("enable", "--quiet", start)
+        systemctl("disable", "--quiet", stop)
         systemctl("start", start, timeout_s=params["timeout_s"])
     except SwapError as error:
         raise SwapError(f"{error}. {put_back(params)}") from error
@@ -140,18 +143,27 @@ def swap(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def put_back(params: dict[str, Any]) -> str:
-    """Brings the first unit back as it was, and returns in words whether that worked."""
+    """Brings the first unit back as it was; it is started whatever else fails. Returns in words whether that worked."""
     stop, start, owner = params["stop"], params["start"], params["owner"]
-    try:
-        systemctl("stop", start)
-        systemctl("disable", "--quiet", start)
-        hand_over(params["dirs"], owner["before_user"], owner["before_group"])
-        systemctl("enable", "--quiet", stop)
+    steps: tuple[Callable[[], object], ...] = (
+        lambda: systemctl("stop", start),
+        lambda: systemctl("enable", "--quiet", stop),
+        lambda: systemctl("disable", "--quiet", start),
+        lambda: hand_over(params["dirs"], owner["before_user"], owner["before_group"]),
+    )
+    wrong = []
+    for step in steps:
+        try:
+            step()
+        except SwapError as error:
+            wrong.append(str(error))
+    with suppress(SwapError):  # a unit that has not failed may not be loaded
         systemctl("reset-failed", stop)
+    try:
         systemctl("start", stop)
     except SwapError as error:
-        return f"{stop} could not be started again either: {error}"
-    return f"{stop} was started again"
+        return f"{stop} could not be started again either: {'; '.join([*wrong, str(error)])}"
+    return "; ".join([f"{stop} was started again", *wrong])
 
 
 def main() -> None:

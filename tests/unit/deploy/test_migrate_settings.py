@@ -19,7 +19,7 @@ def kafka(properties=None, metas=None, **more):
     dirs = info.log_dirs_in(kept)
     meta = {"version": "0", "broker.id": "7", "cluster.id": "c1"}
     told = dict.fromkeys(dirs, meta) if metas is None else metas
-    state = {"active": True, "enabled": True, "serving": False, "wrong": "", "config": AT}
+    state = {"active": True, "enabled": True, "serving": False, "switched": False, "wrong": "", "config": AT}
     return {**state, "properties": kept, "log_dirs": dirs, "metas": told, **more}
 
 
@@ -119,13 +119,15 @@ def test_hosts_of_several_clusters_and_an_id_that_two_have_are_refused():
 
 def test_a_host_that_runs_what_it_is_to_run_does_nothing_and_the_controller_comes_last():
     looked = {"registered": {"7": {}, "8": {}}, "controller": 7}
-    was, now = kafka(), kafka(active=False, enabled=False, serving=True)
+    was, now = kafka(), kafka(active=False, enabled=False, serving=True, switched=True)
 
     def does(found, to):
         return migrate.migrate_does({"broker_kafka_seen": found, "broker_quorum_looked": looked}, to)
 
     assert (does(was, "kafka"), does(now, "landline")) == ("nothing", "nothing")
     assert (does(was, "landline"), does(now, "kafka")) == ("controller", "controller")
+    interrupted = kafka(active=False, enabled=False, serving=True)
+    assert does(interrupted, "landline") == "controller"
     assert does(kafka({"broker.id": "8"}), "landline") == "others"
     assert does(kafka({"broker.id": "9"}, active=False), "landline") == "broken"
 

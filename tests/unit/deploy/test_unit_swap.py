@@ -50,8 +50,8 @@ def test_the_one_is_stopped_before_the_other_starts_also_at_boot(calls, params):
     assert module.swap(params)["clean"] is False
     assert calls() == [
         "stop a.service",
-        "disable --quiet a.service",
         "enable --quiet b.service",
+        "disable --quiet a.service",
         "start b.service",
     ]
 
@@ -70,11 +70,28 @@ def test_one_that_does_not_start_gives_way_to_the_one_that_was_there(calls, para
         module.swap(params)
     assert calls()[-5:] == [
         "stop b.service",
-        "disable --quiet b.service",
         "enable --quiet a.service",
+        "disable --quiet b.service",
         "reset-failed a.service",
         "start a.service",
     ]
+
+
+@pytest.mark.parametrize("step", ["stop b.service", "disable --quiet b.service", "reset-failed a.service"])
+def test_the_one_that_was_there_is_started_whatever_else_fails(calls, params, tmp_path, step):
+    (tmp_path / "fails").write_text(step)
+    assert module.put_back(params).startswith("a.service was started again")
+    assert calls()[-1] == "start a.service"
+
+
+def test_a_directory_that_is_a_link_changes_hands_where_it_is(tmp_path, monkeypatch):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "file").touch()
+    (tmp_path / "data").symlink_to(tmp_path / "disk")
+    given = []
+    monkeypatch.setattr(module.os, "lchown", lambda path, *_: given.append(path))
+    module.hand_over([str(tmp_path / "data")], **ME)
+    assert given == [f"{tmp_path}/disk", f"{tmp_path}/disk/file"]
 
 
 def test_directories_that_cannot_be_given_away_are_given_back_and_nothing_new_is_started(calls, params):
