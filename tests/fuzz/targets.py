@@ -12,8 +12,8 @@ from crc32c import crc32c
 
 from broker.config.problems import ConfigError
 from broker.config.properties import parse_properties
+from broker.coordinator.common.records import MalformedRecord
 from broker.coordinator.group import records as group_records
-from broker.coordinator.group.records import MalformedRecord
 from broker.log.checkpoints import CheckpointError, OffsetCheckpoint
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.producers.producer_snapshot import SnapshotError, read_snapshot

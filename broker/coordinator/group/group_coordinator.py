@@ -13,6 +13,8 @@ from functools import partial
 from typing import Final
 
 from broker.config.broker_config import BrokerConfig
+from broker.coordinator.common.partitioning import partition_for
+from broker.coordinator.common.replay import ReadableLog
 from broker.coordinator.group import commits, describe, joining, membership
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.commits import CommitRequest
@@ -24,7 +26,6 @@ from broker.coordinator.group.describe import (
     GroupOverview,
 )
 from broker.coordinator.group.group import Group
-from broker.coordinator.group.loader import ReadableLog
 from broker.coordinator.group.memory import Admission, GroupMemory
 from broker.coordinator.group.messages import (
     NO_MEMBER_ID,
@@ -40,7 +41,6 @@ from broker.coordinator.group.messages import (
 from broker.coordinator.group.metrics import register_metrics
 from broker.coordinator.group.offsets_log import Appender, OffsetsLog
 from broker.coordinator.group.ownership import Ownership
-from broker.coordinator.group.partitioning import partition_for
 from broker.coordinator.group.registry import GroupRegistry
 from broker.coordinator.group.settings import GroupSettings
 from broker.coordinator.group.weights import group_weight

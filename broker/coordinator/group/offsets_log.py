@@ -31,9 +31,14 @@ class Appender(Protocol):
 
 
 class OffsetsLog:
-    """The writer to __consumer_offsets. It has no state; the caller is responsible for the order."""
+    """The writer to __consumer_offsets, or to the internal ``topic`` of another coordinator. It has no state;
+    the caller is responsible for the order.
+    """
 
-    def __init__(self, appender: Appender, timeout_ms: int, clock: Clock) -> None:
+    def __init__(
+        self, appender: Appender, timeout_ms: int, clock: Clock, topic: str = GROUP_METADATA_TOPIC
+    ) -> None:
+        self._topic = topic
         self._appender = appender
         self._timeout_ms = timeout_ms
         self._clock = clock
@@ -50,7 +55,7 @@ class OffsetsLog:
         """
         now_ms = self._clock.wall_ms()
         batch = build_batch([Record(key, value, timestamp=now_ms) for key, value in records])
-        topic_partition = TopicPartition(GROUP_METADATA_TOPIC, partition)
+        topic_partition = TopicPartition(self._topic, partition)
 
         def appended(responses: Mapping[TopicPartition, PartitionResponse]) -> None:
             response = responses[topic_partition]

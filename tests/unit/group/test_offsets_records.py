@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from broker.coordinator.common.records import MalformedRecord
 from broker.coordinator.group.loader import Replay
 from broker.coordinator.group.records import (
     GroupKey,
     GroupRecord,
-    MalformedRecord,
     MemberRecord,
     OffsetAndMetadata,
     OffsetKey,
