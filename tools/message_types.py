@@ -38,6 +38,7 @@ OWN = {
 }
 # Requests that the broker itself sends.
 ASKED = {
+    ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.ALLOCATE_PRODUCER_IDS,
     ApiKey.CONTROLLED_SHUTDOWN,
     ApiKey.CREATE_TOPICS,

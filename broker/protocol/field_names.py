@@ -9,6 +9,16 @@ from __future__ import annotations
 from typing import Final
 
 _ROWS: Final = """
+add_partitions_to_txn request AddPartitionsToTxnRequest: transactions v3_and_below_producer_epoch
+        v3_and_below_producer_id v3_and_below_topics v3_and_below_transactional_id
+add_partitions_to_txn request AddPartitionsToTxnTopic: name partitions
+add_partitions_to_txn request AddPartitionsToTxnTransaction: producer_epoch producer_id topics
+        transactional_id verify_only
+add_partitions_to_txn response AddPartitionsToTxnPartitionResult: partition_error_code partition_index
+add_partitions_to_txn response AddPartitionsToTxnResponse: error_code results_by_topic_v3_and_below
+        results_by_transaction throttle_time
+add_partitions_to_txn response AddPartitionsToTxnResult: topic_results transactional_id
+add_partitions_to_txn response AddPartitionsToTxnTopicResult: name results_by_partition
 allocate_producer_ids request AllocateProducerIdsRequest: broker_epoch broker_id
 allocate_producer_ids response AllocateProducerIdsResponse: error_code producer_id_len producer_id_start
         throttle_time
@@ -131,6 +141,13 @@ describe_log_dirs response DescribeLogDirsPartition: is_future_key offset_lag pa
 describe_log_dirs response DescribeLogDirsResponse: error_code results throttle_time
 describe_log_dirs response DescribeLogDirsResult: error_code log_dir topics total_bytes usable_bytes
 describe_log_dirs response DescribeLogDirsTopic: name partitions
+describe_producers request DescribeProducersRequest: topics
+describe_producers request TopicRequest: name partition_indexes
+describe_producers response DescribeProducersResponse: throttle_time topics
+describe_producers response PartitionResponse: active_producers error_code error_message partition_index
+describe_producers response ProducerState: coordinator_epoch current_txn_start_offset last_sequence
+        last_timestamp producer_epoch producer_id
+describe_producers response TopicResponse: name partitions
 describe_user_scram_credentials request DescribeUserScramCredentialsRequest: users
 describe_user_scram_credentials request UserName: name
 describe_user_scram_credentials response CredentialInfo: iterations mechanism
@@ -277,6 +294,14 @@ sync_group request SyncGroupRequest: assignments generation_id group_id group_in
         protocol_name protocol_type
 sync_group request SyncGroupRequestAssignment: assignment member_id
 sync_group response SyncGroupResponse: assignment error_code protocol_name protocol_type throttle_time
+txn_offset_commit request TxnOffsetCommitRequest: generation_id group_id group_instance_id member_id
+        producer_epoch producer_id topics transactional_id
+txn_offset_commit request TxnOffsetCommitRequestPartition: committed_leader_epoch committed_metadata
+        committed_offset partition_index
+txn_offset_commit request TxnOffsetCommitRequestTopic: name partitions
+txn_offset_commit response TxnOffsetCommitResponse: throttle_time topics
+txn_offset_commit response TxnOffsetCommitResponsePartition: error_code partition_index
+txn_offset_commit response TxnOffsetCommitResponseTopic: name partitions
 update_metadata request UpdateMetadataBroker: endpoints id_ rack v0_host v0_port
 update_metadata request UpdateMetadataEndpoint: host listener port security_protocol
 update_metadata request UpdateMetadataPartitionState: controller_epoch isr leader leader_epoch
@@ -285,5 +310,13 @@ update_metadata request UpdateMetadataRequest: broker_epoch controller_epoch con
         is_k_raft_controller live_brokers topic_states type_ ungrouped_partition_states
 update_metadata request UpdateMetadataTopicState: partition_states topic_id topic_name
 update_metadata response UpdateMetadataResponse: error_code
+write_txn_markers request WritableTxnMarker: coordinator_epoch producer_epoch producer_id topics
+        transaction_result
+write_txn_markers request WritableTxnMarkerTopic: name partition_indexes
+write_txn_markers request WriteTxnMarkersRequest: markers
+write_txn_markers response WritableTxnMarkerPartitionResult: error_code partition_index
+write_txn_markers response WritableTxnMarkerResult: producer_id topics
+write_txn_markers response WritableTxnMarkerTopicResult: name partitions
+write_txn_markers response WriteTxnMarkersResponse: markers
 """
 FIELD_NAMES: Final = dict(row.split(": ", 1) for row in _ROWS.replace("\n    ", " ").strip().splitlines())

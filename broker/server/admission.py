@@ -100,6 +100,9 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.DELETE_TOPICS: _ADMIN,
     ApiKey.INIT_PRODUCER_ID: Rule(),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(here_elements=128, asks_only=True),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Rule(),
+    ApiKey.WRITE_TXN_MARKERS: Rule(here_elements=64),  # each partition is an append: 30 µs
+    ApiKey.TXN_OFFSET_COMMIT: Rule(),
     ApiKey.DESCRIBE_ACLS: _ASKS_HANDLERS,  # returns all ACLs
     ApiKey.CREATE_ACLS: _ADMIN,
     ApiKey.DELETE_ACLS: _ADMIN,
@@ -122,5 +125,6 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _ADMIN,
     ApiKey.ALTER_PARTITION: _BROKERS,
     ApiKey.DESCRIBE_CLUSTER: _ASKS,
+    ApiKey.DESCRIBE_PRODUCERS: _ASKS_HANDLERS,  # returns all producers of a partition
     ApiKey.ALLOCATE_PRODUCER_IDS: _OF_ONE_BROKER,
 }

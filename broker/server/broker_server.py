@@ -33,6 +33,7 @@ from broker.network import metrics as network_metrics
 from broker.network.acceptor import BindError
 from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
+from broker.replication.transaction_markers import TransactionMarkers
 from broker.server import assembly, last_log_dir
 from broker.server import metrics as server_metrics
 from broker.server.apis.context import ApiContext
@@ -59,6 +60,7 @@ from broker.server.replication_service import ReplicationService
 from broker.server.reports import Parts, Reports
 from broker.server.security_parts import SecurityParts, start_tokens
 from broker.server.stopping.handover import hand_over_leadership
+from broker.server.transactions import start_verification
 from broker.server.zookeeper_access import access_of
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
@@ -296,6 +298,15 @@ class BrokerServer:
         self.topic_admin = TopicAdmin(self.config, self.store)
 
     def _start_groups(self, steps: StartupSteps) -> None:
+        self._verification = start_verification(
+            lambda: self.config,
+            self.broker_id,
+            self.replica_manager,
+            self.metadata_cache,
+            steps,
+            make_channel=self._make_channel,
+            metrics=self.metrics,
+        )
         self.group_coordinator = start_group_coordinator(
             self.config,
             self.broker_id,
@@ -305,6 +316,13 @@ class BrokerServer:
             timer=self.timer,
             clock=self._clock,
             metrics=self.metrics,
+            verification=self._verification,
+        )
+        self._markers = TransactionMarkers(
+            self.replica_manager,
+            self._clock,
+            self.config.int("request.timeout.ms"),
+            self.group_coordinator.on_marker,
         )
         make_channel = assembly.make_lag_channel_maker(self.config, self._security.tls.between_brokers)
         self.consumer_lag = start_consumer_lag(
@@ -361,7 +379,9 @@ class BrokerServer:
             tokens=start_tokens(
                 self.config, self.store, self.controller, steps, scheduler=self.scheduler, clock=self._clock
             ),
+            verification=self._verification,
         )
+        self._ctx.markers = self._markers
         self._apis = Apis(self._ctx)
         self._security.startup(self.scheduler)
         self._sasl = self._security.make_sasl(self._ctx)

@@ -12,6 +12,7 @@ from broker.log.log import Log
 from broker.metrics.registry import Metrics
 from broker.replication.leadership import LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.transaction_verification import TransactionVerification
 from broker.server.lifecycle.startup_steps import StartupSteps
 from broker.server.metadata_cache import MetadataCache
 from broker.utils.clock import Clock
@@ -30,6 +31,7 @@ def start_group_coordinator(
     timer: Timer,
     clock: Clock,
     metrics: Metrics,
+    verification: TransactionVerification,
 ) -> GroupCoordinator:
     """Starts a coordinator that stores its groups in this broker's replicas. ``steps`` stop it."""
     # A separate scheduler, as in Kafka: loading groups after a failover must not delay ISR checks
@@ -51,6 +53,7 @@ def start_group_coordinator(
         scheduler=scheduler,
         clock=clock,
         metrics=metrics,
+        verification=verification,
     )
     coordinator.startup()
     steps.undo_by("GroupCoordinator", coordinator.shutdown)

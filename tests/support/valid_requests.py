@@ -413,6 +413,45 @@ def _delete_acls(version: int, world: World) -> Fields:
     return {"filters": [{**_describe_acls(version, world), "principal_filter": "User:nobody"}]}
 
 
+def _add_partitions_to_txn(version: int, world: World) -> Fields:
+    topics = [{"name": world.topic, "partitions": [0]}]
+    if version >= 4:
+        producer = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0}
+        return {"transactions": [{**producer, "verify_only": True, "topics": topics}]}
+    return {
+        "v3_and_below_transactional_id": "t",
+        "v3_and_below_producer_id": 1,
+        "v3_and_below_producer_epoch": 0,
+        "v3_and_below_topics": topics,
+    }
+
+
+def _write_txn_markers(_version: int, world: World) -> Fields:
+    marker = {
+        "producer_id": 1,
+        "producer_epoch": 0,
+        "transaction_result": False,
+        "topics": [{"name": world.topic, "partition_indexes": [0]}],
+        "coordinator_epoch": 0,
+    }
+    return {"markers": [marker]}
+
+
+def _txn_offset_commit(_version: int, world: World) -> Fields:
+    offset = {"partition_index": 0, "committed_offset": 1, "committed_metadata": None}
+    return {
+        "transactional_id": "t",
+        "group_id": world.group,
+        "producer_id": 1,
+        "producer_epoch": 0,
+        "topics": [{"name": world.topic, "partitions": [offset]}],
+    }
+
+
+def _describe_producers(_version: int, world: World) -> Fields:
+    return {"topics": [{"name": world.topic, "partition_indexes": [0]}]}
+
+
 _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -437,6 +476,10 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
+    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.DESCRIBE_ACLS: _describe_acls,
     ApiKey.CREATE_ACLS: _create_acls,
     ApiKey.DELETE_ACLS: _delete_acls,

@@ -15,7 +15,7 @@ KEYS: Final = (
         doc="How often idle producer ids are removed."),
     Key("transaction.max.timeout.ms", INT, 900_000, HIGH, valid=at_least(1),
         doc="The longest transaction timeout that a producer may request."),
-    Key("transaction.partition.verification.enable", BOOLEAN, True, LOW, mode=CLUSTER_WIDE,
+    Key("transaction.partition.verification.enable", BOOLEAN, True, LOW, mode=CLUSTER_WIDE, use=USED,
         doc="Whether a partition checks that its transaction exists (KIP-890)."),
     Key("transaction.state.log.num.partitions", INT, 50, HIGH, valid=at_least(1),
         doc="Partitions of __transaction_state."),

@@ -34,6 +34,13 @@ def store_error(error: Errors) -> Errors:
     return _GROUP.get(error, error)
 
 
+def verification_error(error: Errors) -> Errors:
+    """The error for a TxnOffsetCommit whose transaction could not be verified."""
+    if error is Errors.NETWORK_EXCEPTION:
+        return Errors.COORDINATOR_LOAD_IN_PROGRESS
+    return commit_error(error)
+
+
 def commit_error(error: Errors) -> Errors:
     """The error for OffsetCommit."""
     return _COMMIT.get(error, error)

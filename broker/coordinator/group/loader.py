@@ -67,6 +67,8 @@ class Replay(BatchReplay):
 
     def feed_marker(self, header: BatchHeader, records: list[Record]) -> None:
         """Handles a transaction marker: the producer's offsets become valid, or are dropped."""
+        if not records:
+            return  # compaction removed the marker, after all records of its transaction
         ended = self.transactions.pop(header.producer_id, {})
         if not records or records[0].key is None or len(records[0].key) < _MARKER_KEY.size:
             self.skip(header.base_offset, "a transaction marker without a type")

@@ -27,6 +27,8 @@ class GroupRegistry:
         self._lock = threading.Lock()  # lock order 34
         self._cells: dict[str, GroupCell] = {}
         self._led = LedPartitions()
+        # Cells that may have offsets in open transactions, by partition.
+        self._in_transactions: dict[int, dict[GroupCell, None]] = {}
 
     def find(self, group_id: str) -> GroupCell | None:
         return self._cells.get(group_id)
@@ -61,11 +63,32 @@ class GroupRegistry:
                 cell = self._cells[group_id] = make(group_id, partition)
             return cell
 
+    def note_transaction(self, cell: GroupCell) -> None:
+        """Notes that a producer commits offsets of the group in a transaction. Call it before and after that: a
+        marker may come in between, and so may :meth:`in_transactions`.
+        """
+        with self._lock:
+            if self._cells.get(cell.group.group_id) is cell:
+                self._in_transactions.setdefault(cell.partition, {})[cell] = None
+
+    def in_transactions(self, partition: int) -> list[GroupCell] | None:
+        """The cells of a partition that may have offsets in open transactions, without those that have none any
+        more. None if the partition is not served here now.
+        """
+        with self._lock:
+            if self._led.refusal(partition) is not None:
+                return None
+            cells = self._in_transactions.get(partition, {})
+            for cell in [cell for cell in cells if not cell.group.offsets.in_transactions]:
+                del cells[cell]
+            return list(cells)
+
     def remove(self, cell: GroupCell) -> None:
         """Removes a dead group, unless a new group has taken its name."""
         with self._lock:
             if self._cells.get(cell.group.group_id) is cell:
                 del self._cells[cell.group.group_id]
+                self._in_transactions.get(cell.partition, {}).pop(cell, None)
 
     def continues(self, partition: int, leader_epoch: int) -> bool:
         """Whether this election only continues the ownership: with the next epoch in sequence, no other
@@ -92,7 +115,10 @@ class GroupRegistry:
         with self._lock:
             if not self._led.publish(partition, leader_epoch):
                 return False
-            self._cells.update((cell.group.group_id, cell) for cell in cells)
+            for cell in cells:
+                self._cells[cell.group.group_id] = cell
+                if cell.group.offsets.in_transactions:
+                    self._in_transactions.setdefault(partition, {})[cell] = None
             return True
 
     def resign(self, partition: int, leader_epoch: int | None) -> list[GroupCell] | None:
@@ -106,4 +132,5 @@ class GroupRegistry:
         taken = [cell for cell in self._cells.values() if cell.partition == partition]
         for cell in taken:
             del self._cells[cell.group.group_id]
+        self._in_transactions.pop(partition, None)
         return taken
