@@ -176,6 +176,13 @@ class LogProducers:
         with self._context.lock:
             return [entry.copy() for entry in self.state.producers.values()]
 
+    def has_late_transaction(self, max_timeout_ms: int) -> bool:
+        """As :meth:`ProducerStateManager.has_late_transaction`, now."""
+        if not self.state.transactions:
+            return False
+        with self._context.lock:
+            return self.state.has_late_transaction(self._context.clock.wall_ms(), max_timeout_ms)
+
     def begin_verification(self, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
         """The guard for the producer's batch that begins at ``sequence``, whose transaction must be verified
         before the append. NOT_VERIFIED if the transaction is open here, so that this is not needed.

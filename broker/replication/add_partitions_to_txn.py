@@ -7,12 +7,13 @@ when it had nothing to do for a while. :mod:`.transaction_verification` decides 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
 
-from broker.metrics.instruments import Counter
+from broker.metrics.registry import Metrics
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fields import Fields
@@ -68,20 +69,24 @@ class AddPartitionsToTxnManager:
         broker_id: int,
         coordinator_of: Callable[[str], BrokerAddress | None],
         make_channel: Callable[[BrokerAddress, str], BrokerChannel],
+        metrics: Metrics,
     ) -> None:
         self._client_id = f"broker-{broker_id}-txn-verifier"
         self._coordinator_of = coordinator_of
         self._make_channel = make_channel
-        self._failures = Counter()
+        self._failures = metrics.counter(
+            "kafka_server_addpartitionstotxnmanager_verificationfailurerate",
+            "Transactions that could not be verified before an append",
+        )
+        self._times = metrics.histogram(
+            "kafka_server_addpartitionstotxnmanager_verificationtimems",
+            "Time from a question to a transaction's coordinator to its answer, in milliseconds",
+        )
         self._changed = threading.Condition()  # lock order 59
         self._nodes: dict[BrokerAddress, _Coordinator] = {}
         self._channels: set[BrokerChannel] = set()
         self._threads: set[threading.Thread] = set()
         self._stopped = False
-
-    def failures(self) -> float:
-        """How many verifications failed so far."""
-        return self._failures.value
 
     def verify(self, question: Question, then: VerifiedCallback) -> None:
         """As :meth:`VerificationSender.verify`."""
@@ -166,6 +171,7 @@ class AddPartitionsToTxnManager:
         return group
 
     def _ask(self, channel: BrokerChannel, group: Sequence[_Unanswered]) -> None:
+        began_ns = time.monotonic_ns()
         try:
             response: AddPartitionsToTxnResponse = channel.request(
                 ApiKey.ADD_PARTITIONS_TO_TXN, _VERSION, _fields(group)
@@ -180,6 +186,7 @@ class AddPartitionsToTxnManager:
             self._failures.inc(len(group))
             _answer_all(group, Errors.NETWORK_EXCEPTION)
             return
+        self._times.observe((time.monotonic_ns() - began_ns) / 1e6)
         for waiting, unverified in verdicts(group, response):
             if unverified:
                 self._failures.inc()

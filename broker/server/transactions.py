@@ -39,13 +39,8 @@ def start_verification(
         info = cache.partition_info(TopicPartition(TRANSACTION_STATE_TOPIC, number))
         return None if info is None else cache.broker_address(info.leader)
 
-    sender = AddPartitionsToTxnManager(broker_id, coordinator_of, make_channel)
+    sender = AddPartitionsToTxnManager(broker_id, coordinator_of, make_channel, metrics)
     steps.undo_by("AddPartitionsToTxnManager", sender.shutdown)
-    metrics.gauge(
-        "kafka_server_addpartitionstotxnmanager_verificationfailures_total",
-        "Transactions that could not be verified before an append",
-        sender.failures,
-    )
     return TransactionVerification(
         replicas.partition, sender, lambda: config().bool("transaction.partition.verification.enable")
     )

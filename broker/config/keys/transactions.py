@@ -13,7 +13,7 @@ KEYS: Final = (
         doc="A partition forgets an idle producer's id after this time."),
     Key("producer.id.expiration.check.interval.ms", INT, 600_000, LOW, valid=at_least(1),
         doc="How often idle producer ids are removed."),
-    Key("transaction.max.timeout.ms", INT, 900_000, HIGH, valid=at_least(1),
+    Key("transaction.max.timeout.ms", INT, 900_000, HIGH, valid=at_least(1), use=USED,
         doc="The longest transaction timeout that a producer may request."),
     Key("transaction.partition.verification.enable", BOOLEAN, True, LOW, mode=CLUSTER_WIDE, use=USED,
         doc="Whether a partition checks that its transaction exists (KIP-890)."),
