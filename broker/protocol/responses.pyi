@@ -63,6 +63,21 @@ class OffsetForLeaderEpochResponse:
     topics: Sequence[OffsetForLeaderTopicResult]
     throttle_time: dt.timedelta  # from 2
 
+class WritableTxnMarkerPartitionResult:
+    partition_index: int
+    error_code: int
+
+class WritableTxnMarkerTopicResult:
+    name: str
+    partitions: Sequence[WritableTxnMarkerPartitionResult]
+
+class WritableTxnMarkerResult:
+    producer_id: int
+    topics: Sequence[WritableTxnMarkerTopicResult]
+
+class WriteTxnMarkersResponse:
+    markers: Sequence[WritableTxnMarkerResult]
+
 class AllocateProducerIdsResponse:
     throttle_time: dt.timedelta
     error_code: int

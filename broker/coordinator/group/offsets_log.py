@@ -49,9 +49,11 @@ class OffsetsLog:
         records: Sequence[tuple[bytes, bytes | None]],
         required_acks: int,
         callback: AppendedCallback,
+        *,
+        timeout_ms: int | None = None,
     ) -> None:
         """Appends records. ``callback`` is called once, on any thread, with the error and the first
-        record's offset.
+        record's offset. Without ``timeout_ms`` it waits as long as for every append.
         """
         now_ms = self._clock.wall_ms()
         batch = build_batch([Record(key, value, timestamp=now_ms) for key, value in records])
@@ -62,7 +64,7 @@ class OffsetsLog:
             callback(response.error, response.base_offset)
 
         self._appender(
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,
             required_acks=required_acks,
             entries={topic_partition: memoryview(bytearray(batch))},
             callback=appended,

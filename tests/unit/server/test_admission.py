@@ -54,6 +54,8 @@ HANDLED = [
     "describe_user_scram_credentials",
     "alter_user_scram_credentials",
     "alter_partition",
+    "describe_transactions",
+    "list_transactions",
     "allocate_producer_ids",
 ]
 
