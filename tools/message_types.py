@@ -44,6 +44,7 @@ ASKED = {
     ApiKey.CREATE_TOPICS,
     ApiKey.LIST_OFFSETS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.WRITE_TXN_MARKERS,
 }
 HEAD = """# {what} by Kafka's field names, all versions in one; of older ones some fields are missing.
 # Written by `make docs` (tools/message_types.py) from kio's schemas. Read by mypy alone.

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 _ROWS: Final = """
+add_offsets_to_txn request AddOffsetsToTxnRequest: group_id producer_epoch producer_id transactional_id
+add_offsets_to_txn response AddOffsetsToTxnResponse: error_code throttle_time
 add_partitions_to_txn request AddPartitionsToTxnRequest: transactions v3_and_below_producer_epoch
         v3_and_below_producer_id v3_and_below_topics v3_and_below_transactional_id
 add_partitions_to_txn request AddPartitionsToTxnTopic: name partitions
@@ -148,6 +150,11 @@ describe_producers response PartitionResponse: active_producers error_code error
 describe_producers response ProducerState: coordinator_epoch current_txn_start_offset last_sequence
         last_timestamp producer_epoch producer_id
 describe_producers response TopicResponse: name partitions
+describe_transactions request DescribeTransactionsRequest: transactional_ids
+describe_transactions response DescribeTransactionsResponse: throttle_time transaction_states
+describe_transactions response TopicData: partitions topic
+describe_transactions response TransactionState: error_code producer_epoch producer_id topics
+        transaction_start_time transaction_state transaction_timeout transactional_id
 describe_user_scram_credentials request DescribeUserScramCredentialsRequest: users
 describe_user_scram_credentials request UserName: name
 describe_user_scram_credentials response CredentialInfo: iterations mechanism
@@ -160,6 +167,8 @@ elect_leaders request TopicPartitions: partitions topic
 elect_leaders response ElectLeadersResponse: error_code replica_election_results throttle_time
 elect_leaders response PartitionResult: error_code error_message partition_id
 elect_leaders response ReplicaElectionResult: partition_result topic
+end_txn request EndTxnRequest: committed producer_epoch producer_id transactional_id
+end_txn response EndTxnResponse: error_code throttle_time
 expire_delegation_token request ExpireDelegationTokenRequest: expiry_time_period hmac
 expire_delegation_token response ExpireDelegationTokenResponse: error_code expiry_timestamp throttle_time
 fetch request FetchPartition: current_leader_epoch fetch_offset last_fetched_epoch log_start_offset
@@ -230,6 +239,10 @@ list_partition_reassignments response ListPartitionReassignmentsResponse: error_
 list_partition_reassignments response OngoingPartitionReassignment: adding_replicas partition_index
         removing_replicas replicas
 list_partition_reassignments response OngoingTopicReassignment: name partitions
+list_transactions request ListTransactionsRequest: duration_filter producer_id_filters state_filters
+list_transactions response ListTransactionsResponse: error_code throttle_time transaction_states
+        unknown_state_filters
+list_transactions response TransactionState: producer_id transaction_state transactional_id
 metadata request MetadataRequest: allow_auto_topic_creation include_cluster_authorized_operations
         include_topic_authorized_operations topics
 metadata request MetadataRequestTopic: name topic_id

@@ -201,6 +201,18 @@ class AddPartitionsToTxnTransaction:
     verify_only: bool
     topics: Sequence[AddPartitionsToTxnTopic]
 
+class AddOffsetsToTxnRequest:
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    group_id: str
+
+class EndTxnRequest:
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+
 class WritableTxnMarkerTopic:
     name: str
     partition_indexes: Sequence[int]
@@ -429,6 +441,14 @@ class TopicRequest:
 
 class DescribeProducersRequest:
     topics: Sequence[TopicRequest]
+
+class DescribeTransactionsRequest:
+    transactional_ids: Sequence[str]
+
+class ListTransactionsRequest:
+    state_filters: Sequence[str]
+    producer_id_filters: Sequence[int]
+    duration_filter: int  # from 1
 
 class AllocateProducerIdsRequest:
     broker_id: int

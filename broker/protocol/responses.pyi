@@ -81,6 +81,21 @@ class AddPartitionsToTxnResult:
     transactional_id: str
     topic_results: Sequence[AddPartitionsToTxnTopicResult]
 
+class WritableTxnMarkerPartitionResult:
+    partition_index: int
+    error_code: int
+
+class WritableTxnMarkerTopicResult:
+    name: str
+    partitions: Sequence[WritableTxnMarkerPartitionResult]
+
+class WritableTxnMarkerResult:
+    producer_id: int
+    topics: Sequence[WritableTxnMarkerTopicResult]
+
+class WriteTxnMarkersResponse:
+    markers: Sequence[WritableTxnMarkerResult]
+
 class AllocateProducerIdsResponse:
     throttle_time: dt.timedelta
     error_code: int

@@ -21,8 +21,8 @@ from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 MarkerErrors = Mapping[TopicPartition, Errors]
 
 
-class TxnMarker(NamedTuple):
-    """The end of a producer's transaction on some partitions; Kafka's TxnMarkerEntry."""
+class OwnMarker(NamedTuple):
+    """The end of a producer's transaction on some partitions that this broker leads."""
 
     producer_id: int
     producer_epoch: int
@@ -59,7 +59,7 @@ class TransactionMarkers:
         self._timeout_ms = timeout_ms
         self._on_offsets_marker = on_offsets_marker
 
-    def append(self, markers: Sequence[TxnMarker], then: Callable[[Sequence[MarkerErrors]], None]) -> None:
+    def append(self, markers: Sequence[OwnMarker], then: Callable[[Sequence[MarkerErrors]], None]) -> None:
         """Appends the markers in their order, with acks=all. ``then`` is called once, at once or later, on any
         thread, with each marker's errors by partition.
 
@@ -81,7 +81,7 @@ class TransactionMarkers:
         for number, marker in enumerate(markers):
             self._append(marker, lambda errors, number=number: finished(number, errors))  # type: ignore[misc]
 
-    def _append(self, marker: TxnMarker, then: Callable[[MarkerErrors], None]) -> None:
+    def _append(self, marker: OwnMarker, then: Callable[[MarkerErrors], None]) -> None:
         content = TransactionMarker(marker.committed, marker.coordinator_epoch)
         now_ms = self._clock.wall_ms()
         errors: dict[TopicPartition, Errors] = {}

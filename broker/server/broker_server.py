@@ -60,6 +60,7 @@ from broker.server.replication_service import ReplicationService
 from broker.server.reports import Parts, Reports
 from broker.server.security_parts import SecurityParts, start_tokens
 from broker.server.stopping.handover import hand_over_leadership
+from broker.server.transaction_topic import start_transaction_coordinator
 from broker.server.transactions import start_verification
 from broker.server.zookeeper_access import access_of
 from broker.utils.clock import SYSTEM_CLOCK, Clock
@@ -274,7 +275,9 @@ class BrokerServer:
             cache=self.metadata_cache,
             timer=self.timer,
             clock=self._clock,
-            listener=leadership_listener(lambda: self.group_coordinator),
+            listener=leadership_listener(
+                lambda: self.group_coordinator, lambda: self.transaction_coordinator
+            ),
             store=self.store,
             invite=self._sockets.invite,
             security=self._security.tls.between_brokers,
@@ -341,6 +344,17 @@ class BrokerServer:
         producer_ids = ProducerIdManager(
             self.broker_id, self._membership.broker_epoch, cache, make_channel, submit
         )
+        self.transaction_coordinator = start_transaction_coordinator(
+            self.config,
+            self.replica_manager,
+            cache,
+            steps,
+            producer_ids=producer_ids,
+            make_channel=make_channel,
+            own_markers=self._markers,
+            clock=self._clock,
+            metrics=self.metrics,
+        )
         peers = assembly.make_broker_peers(self.config, self.store)
         steps.undo_by("BrokerPeers", peers.close)
         follow_brokers(peers, self.metadata_cache, handlers.introducer.submit)
@@ -363,6 +377,7 @@ class BrokerServer:
             controller=self.controller,
             topic_admin=self.topic_admin,
             group_coordinator=self.group_coordinator,
+            transaction_coordinator=self.transaction_coordinator,
             dynamic_config=self.dynamic_config,
             auto_topics=auto_topics,
             producer_ids=producer_ids,

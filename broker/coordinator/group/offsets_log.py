@@ -54,9 +54,11 @@ class OffsetsLog:
         callback: AppendedCallback,
         *,
         producer: ProducerOfBatch | None = None,
+        timeout_ms: int | None = None,
     ) -> None:
         """Appends records, in the transaction of ``producer`` if there is one. ``callback`` is called once, on
-        any thread, with the error and the first record's offset.
+        any thread, with the error and the first record's offset. Without ``timeout_ms`` it waits as long as
+        for every append.
         """
         now_ms = self._clock.wall_ms()
         batch = _batch([Record(key, value, timestamp=now_ms) for key, value in records], producer)
@@ -67,7 +69,7 @@ class OffsetsLog:
             callback(response.error, response.base_offset)
 
         self._appender(
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,
             required_acks=required_acks,
             entries={topic_partition: memoryview(bytearray(batch))},
             callback=appended,

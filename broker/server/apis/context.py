@@ -13,6 +13,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.controller.controller import KafkaController
 from broker.controller.topic_admin import TopicAdmin
 from broker.coordinator.group.group_coordinator import GroupCoordinator
+from broker.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from broker.log.log_manager import LogManager
 from broker.network.request_channel import Request, Verdict
 from broker.protocol import codec
@@ -89,6 +90,7 @@ class ApiContext:
     controller: KafkaController
     topic_admin: TopicAdmin
     group_coordinator: GroupCoordinator
+    transaction_coordinator: TransactionCoordinator
     dynamic_config: DynamicConfigManager
     auto_topics: AutoTopicCreation
     producer_ids: ProducerIdManager

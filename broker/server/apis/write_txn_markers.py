@@ -10,7 +10,7 @@ from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import WritableTxnMarker, WriteTxnMarkersRequest
-from broker.replication.transaction_markers import MarkerErrors, TxnMarker
+from broker.replication.transaction_markers import MarkerErrors, OwnMarker
 from broker.security.acls import AclOperation
 from broker.server.access import cluster_allowed
 from broker.server.apis.context import ApiContext
@@ -28,7 +28,7 @@ def handle(request: Request, message: WriteTxnMarkersRequest, ctx: ApiContext) -
         raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
     ctx.quotas.exempt(request)
     markers = [
-        TxnMarker(
+        OwnMarker(
             marker.producer_id,
             marker.producer_epoch,
             marker.transaction_result,
