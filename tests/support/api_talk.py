@@ -44,7 +44,8 @@ class ApiTalk:
         connection = ConnectionInfo("c", "10.0.0.9", "PLAINTEXT")
         request = Request(key, version, 1, "tester", body, connection, 0, lambda *_: None)
         message = codec.decode(key, version, "request", request.body)
-        self.answers = answers = []
+        answers: list[Any] = []
+        self.answers = answers
         result = self._modules[key].handle(request, message, self)
         if result is not None:
             self.respond(request, result)

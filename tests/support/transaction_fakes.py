@@ -31,6 +31,7 @@ from broker.coordinator.transaction.transaction_coordinator import (
 )
 from broker.protocol.control_messages import PartitionInfo
 from broker.protocol.errors import Errors, KafkaError
+from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
 from broker.utils.line_budget import LineBudget
 from broker.utils.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
@@ -56,6 +57,7 @@ class Cluster:
 
     leaders: dict[TopicPartition, int] = field(default_factory=lambda: dict.fromkeys((T0, T1, T2), BROKER))
     alive: bool = True
+    port: int = 1
     written: dict[TopicPartition, list[tuple[int, int, bool]]] = field(default_factory=dict)
     errors: dict[TopicPartition, Errors] = field(default_factory=dict)
     hold: bool = False
@@ -74,7 +76,9 @@ class Cluster:
         )
 
     def broker_address(self, broker_id: int) -> BrokerAddress | None:
-        return BrokerAddress(broker_id, "127.0.0.1", 1) if broker_id == BROKER and self.alive else None
+        return (
+            BrokerAddress(broker_id, "127.0.0.1", self.port) if broker_id == BROKER and self.alive else None
+        )
 
     def __call__(
         self, markers: Sequence[TxnMarker], respond: Callable[[Sequence[MarkerErrors]], None]
@@ -108,11 +112,21 @@ class Cluster:
 
 
 class Harness:
-    """A coordinator that owns every partition of __transaction_state, and short methods for its requests."""
+    """A coordinator that owns every partition of __transaction_state, and short methods for its requests. With
+    ``make_channel`` it sends the markers of its own partitions, too, by such a channel to ``cluster.port``.
+    """
 
     ID = "tx"
 
-    def __init__(self, partitions: int = 1, *, elect: bool = True, **config: object) -> None:
+    def __init__(
+        self,
+        partitions: int = 1,
+        *,
+        elect: bool = True,
+        make_channel: Callable[[BrokerAddress, str], BrokerChannel] | None = None,
+        **config: object,
+    ) -> None:
+        self._make_channel = make_channel
         self.clock = ManualClock(START_MONOTONIC_MS, START_WALL_MS - START_MONOTONIC_MS)
         self.appender = FakeAppender()
         self.cluster = Cluster()
@@ -134,10 +148,10 @@ class Harness:
         self.markers = TransactionMarkerChannelManager(
             BROKER,
             self.cluster,
-            _no_channel,
+            self._make_channel or _no_channel,
             scheduler=self.scheduler,
             clock=self.clock,
-            append_markers=self.cluster,
+            append_markers=None if self._make_channel else self.cluster,
         )
         log = OffsetsLog(self.appender, 30_000, self.clock, TRANSACTION_STATE_TOPIC)
         parts = PartitionParts(log, self.clock, self.memory, nullcontext, self.markers.send)
@@ -187,9 +201,18 @@ class Harness:
         name: str = ID,
         timeout_ms: int = TIMEOUT_MS,
     ) -> InitProducerIdResult:
+        return self.initialising(expected, name=name, timeout_ms=timeout_ms).result
+
+    def initialising(
+        self,
+        expected: ProducerIdAndEpoch | None = None,
+        *,
+        name: str = ID,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> Answers:
         answers = Answers()
         self.coordinator.init_producer_id(InitProducerId(name, timeout_ms, expected, answers))
-        return answers.result
+        return answers
 
     def producer(self, *, name: str = ID, timeout_ms: int = TIMEOUT_MS) -> ProducerIdAndEpoch:
         result = self.init(name=name, timeout_ms=timeout_ms)
@@ -239,7 +262,7 @@ class Harness:
         return sum(txn.weight for led in self.states.partitions() for txn in led.transactions())
 
 
-def _no_channel(address: BrokerAddress, _client_id: str) -> object:
+def _no_channel(address: BrokerAddress, _client_id: str) -> BrokerChannel:
     raise AssertionError(f"nothing is to be sent to {address}")
 
 
