@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from broker.network.request_channel import Request
-from broker.protocol.errors import Errors
+from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
-from broker.protocol.requests import WriteTxnMarkersRequest
+from broker.protocol.requests import WritableTxnMarker, WriteTxnMarkersRequest
 from broker.server.apis.context import ApiContext
 
 
 def handle(request: Request, message: WriteTxnMarkersRequest, ctx: ApiContext) -> Fields:
     """UNSUPPORTED_VERSION for each partition: it has no records of the transaction."""
-    return {
-        "markers": [
-            {
-                "producer_id": marker.producer_id,
-                "topics": [
-                    {
-                        "name": topic.name,
-                        "partitions": [
-                            {"partition_index": index, "error_code": Errors.UNSUPPORTED_VERSION}
-                            for index in topic.partition_indexes
-                        ],
-                    }
-                    for topic in marker.topics
-                ],
-            }
-            for marker in message.markers
-        ]
-    }
+    return {"markers": [_marker(marker, Errors.UNSUPPORTED_VERSION) for marker in message.markers]}
+
+
+def error_response(message: WriteTxnMarkersRequest, error: KafkaError) -> Fields:
+    return {"markers": [_marker(marker, error.error_code) for marker in message.markers]}
+
+
+def _marker(marker: WritableTxnMarker, error: Errors) -> Fields:
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": [
+                {"partition_index": index, "error_code": error} for index in topic.partition_indexes
+            ],
+        }
+        for topic in marker.topics
+    ]
+    return {"producer_id": marker.producer_id, "topics": topics}
