@@ -11,7 +11,7 @@ import pytest
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from rig.brokers import HOST
-from rig.kafka_dist import KafkaDistUnavailableError, dump_log_segments
+from rig.kafka_dist import KafkaDistUnavailableError, dump_log_segments, run_tool
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient
 from rig.wait import wait_until
@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 TOPIC = "t"
 UNKNOWN = "unknown"
+COMMAND = "org.apache.kafka.tools.TransactionsCommand"
 CONFIG = {
     "transaction.state.log.num.partitions": 3,
     "transaction.state.log.segment.bytes": 65_536,
@@ -248,6 +249,34 @@ def test_an_open_transaction_survives_a_restart_and_kafka_reads_its_records(tmp_
     ):
         assert part in dumped.stdout
     assert "corrupt" not in dumped.stdout.lower()
+
+
+def test_kafkas_own_tool_lists_and_describes_transactions(
+    broker: LandlineStandalone, producer: Producer, client: RawClient
+) -> None:
+    empty = Producer(client, "without-a-transaction")
+    empty.begin()
+    producer.add(1, 2)
+
+    def transactions(*arguments: str) -> list[list[str]]:
+        """The rows of the tool's table."""
+        try:
+            done = run_tool(COMMAND, "--bootstrap-server", broker.bootstrap, *arguments)
+        except KafkaDistUnavailableError as error:
+            pytest.skip(str(error))
+        assert done.returncode == 0, done.stderr
+        return [line.split() for line in done.stdout.splitlines()[1:]]
+
+    listed = {row[0]: row[1:] for row in transactions("list")}
+    assert listed[producer.name] == ["0", str(producer.producer_id), "Ongoing"]
+    assert listed[empty.name] == ["0", str(empty.producer_id), "Empty"]
+    (described,) = transactions("describe", "--transactional-id", producer.name)
+    assert described[:5] == ["0", producer.name, str(producer.producer_id), "0", "Ongoing"]
+    assert described[5] == "60000"
+    assert set(described[-1].split(",")) == {"t-1", "t-2"}
+    (described,) = transactions("describe", "--transactional-id", empty.name)
+    assert described[:6] == ["0", empty.name, str(empty.producer_id), "0", "Empty", "60000"]
+    producer.end()
 
 
 def test_an_unused_transactional_id_expires(tmp_path: Path) -> None:
