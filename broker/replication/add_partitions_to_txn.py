@@ -82,7 +82,7 @@ class AddPartitionsToTxnManager:
             "kafka_server_addpartitionstotxnmanager_verificationtimems",
             "Time from a question to a transaction's coordinator to its answer, in milliseconds",
         )
-        self._changed = threading.Condition()  # lock order 56
+        self._changed = threading.Condition()  # lock order 55
         self._nodes: dict[BrokerAddress, _Coordinator] = {}
         self._channels: set[BrokerChannel] = set()
         self._threads: set[threading.Thread] = set()

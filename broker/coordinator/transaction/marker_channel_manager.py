@@ -19,6 +19,7 @@ from broker.coordinator.transaction.markers import MarkerErrors, Outgoing, TxnMa
 from broker.coordinator.transaction.memory import MAX_NAME
 from broker.coordinator.transaction.partition import PendingCompletion
 from broker.coordinator.transaction.partitions import Partitions, count, each_of, partitions_of
+from broker.coordinator.transaction.retry_list import RetryList
 from broker.protocol.control_messages import PartitionInfo
 from broker.protocol.errors import Errors
 from broker.replication.broker_channel import BrokerChannel
@@ -29,7 +30,6 @@ from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
-RETRY_MS: Final = 100
 # A transaction of more partitions is sorted by leaders on the scheduler's thread, not on the one that ended it.
 _PARTITIONS_AT_ONCE: Final = 500
 
@@ -76,15 +76,26 @@ class TransactionMarkerChannelManager:
         self._lock = threading.Lock()  # lock order 57
         self._senders: dict[int, MarkerSender] = {}
         self._is_stopped = False
-        self.unknown_destinations = 0
-        self.log_append_retries = 0
+        self._failed: RetryList[Outgoing] = RetryList(self._schedule, self._place)
+        self._without_leader: RetryList[Outgoing] = RetryList(self._schedule, self._place)
+        self._incomplete: RetryList[PendingCompletion] = RetryList(self._schedule, self._complete_all)
+
+    @property
+    def unknown_destinations(self) -> int:
+        """How many markers wait for a leader of their partitions."""
+        return self._without_leader.size
+
+    @property
+    def log_append_retries(self) -> int:
+        """How many transactions have all markers, and wait until their end can be stored."""
+        return self._incomplete.size
 
     def send(self, completion: PendingCompletion) -> None:
         """Has the transaction's markers written, and then its end."""
         if not completion.partitions:
             self._complete(completion)
         elif count(completion.partitions) > _PARTITIONS_AT_ONCE:
-            self._later([Outgoing(completion, completion.partitions)], 0)
+            self._schedule(partial(self._place, [Outgoing(completion, completion.partitions)]), 0)
         else:
             self._place([Outgoing(completion, completion.partitions)])
 
@@ -97,21 +108,10 @@ class TransactionMarkerChannelManager:
 
     # -- to the leaders
 
-    def _later(self, outgoing: Sequence[Outgoing], delay_ms: int = RETRY_MS) -> None:
-        self._schedule("send-txn-markers", partial(self._place, outgoing), delay_ms)
-
-    def _schedule(self, name: str, action: Callable[[], None], delay_ms: int = RETRY_MS) -> None:
+    def _schedule(self, action: Callable[[], None], delay_ms: int) -> None:
         with suppress(RuntimeError):  # the scheduler is not running: this broker stops
             if not self._is_stopped:
-                self._scheduler.schedule(name, action, delay_ms)
-
-    def _await_leaders(self, outgoing: Sequence[Outgoing]) -> None:
-        def place() -> None:
-            self.unknown_destinations -= len(outgoing)
-            self._place(outgoing)
-
-        self.unknown_destinations += len(outgoing)
-        self._schedule("send-txn-markers", place)
+                self._scheduler.schedule("txn-markers", action, delay_ms)
 
     def _place(self, every: Iterable[Outgoing]) -> None:
         """Hands the partitions to their leaders' senders."""
@@ -132,8 +132,7 @@ class TransactionMarkerChannelManager:
                     self._send_to(leader, part)
             if gone:
                 self._drop(completion, gone)
-        if without_leader:
-            self._await_leaders(without_leader)
+        self._without_leader.add(without_leader)
         if mine and self._append_markers is not None:
             markers = [outgoing.marker() for outgoing in mine]
             self._append_markers(markers, partial(self._judged, mine))
@@ -166,19 +165,22 @@ class TransactionMarkerChannelManager:
                     self._make_channel,
                     f"broker-{self._broker_id}-txn-marker-sender",
                     answered=self._answered,
-                    failed=self._later,
+                    failed=self._failed.add,
                     lines=self._lines,
                 )
         sender.send(outgoing)
 
     def _drop(self, completion: PendingCompletion, gone: Partitions) -> None:
-        _log.info(
-            "txn_markers_dropped",
-            transactional_id=completion.transactional_id[:MAX_NAME],
-            topics=sorted(gone)[:10],
-            partitions=count(gone),
-            reason="the partitions no longer exist",
-        )
+        left_out = self._lines.left_out()
+        if left_out is not None:
+            _log.info(
+                "txn_markers_dropped",
+                transactional_id=completion.transactional_id[:MAX_NAME],
+                topics=sorted(gone)[:10],
+                partitions=count(gone),
+                reason="the partitions no longer exist",
+                left_out=left_out,
+            )
         self._marked(completion, gone)
 
     # -- answers
@@ -194,19 +196,24 @@ class TransactionMarkerChannelManager:
                 self._tell_strange(completion, judged.strange)
             if judged.cancelled:
                 # The transaction stays as it is until another coordinator loads it, as in Kafka.
-                partition, error = next(iter(judged.cancelled.items()))
-                _log.warning(
-                    "txn_markers_cancelled",
-                    transactional_id=completion.transactional_id[:MAX_NAME],
-                    partition=str(partition),
-                    error=error.name,
-                )
+                self._tell_cancelled(completion, judged.cancelled)
             elif judged.retried:
                 again.append(Outgoing(completion, judged.retried))
             if judged.done:
                 self._marked(completion, judged.done)
-        if again:
-            self._later(again)
+        self._failed.add(again)
+
+    def _tell_cancelled(self, completion: PendingCompletion, errors: MarkerErrors) -> None:
+        left_out = self._lines.left_out()
+        if left_out is not None:
+            partition, error = next(iter(errors.items()))
+            _log.warning(
+                "txn_markers_cancelled",
+                transactional_id=completion.transactional_id[:MAX_NAME],
+                partition=str(partition),
+                error=error.name,
+                left_out=left_out,
+            )
 
     def _tell_strange(self, completion: PendingCompletion, errors: Iterable[Errors]) -> None:
         left_out = self._lines.left_out()
@@ -223,15 +230,13 @@ class TransactionMarkerChannelManager:
         if completion.led.marked(completion, partitions):
             self._complete(completion)
 
+    def _complete_all(self, completions: Iterable[PendingCompletion]) -> None:
+        for completion in completions:
+            self._complete(completion)
+
     def _complete(self, completion: PendingCompletion) -> None:
         def stored(error: Errors) -> None:
-            if error is Errors.NONE or not completion.led.is_led or self._is_stopped:
-                return
-            self.log_append_retries += 1
-            self._schedule("complete-txn", again)
-
-        def again() -> None:
-            self.log_append_retries -= 1
-            self._complete(completion)
+            if error is not Errors.NONE and completion.led.is_led:
+                self._incomplete.add([completion])
 
         completion.led.complete(completion, stored)

@@ -30,11 +30,15 @@ from broker.coordinator.transaction.weights import transaction_weight
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from broker.utils.clock import Clock
+from broker.utils.line_budget import LineBudget
 from broker.utils.scheduler import KafkaScheduler
 
 _log = structlog.get_logger(__name__)
 NO_ROOM: Final = Errors.POLICY_VIOLATION
 """The error when ``landline.transaction.max.bytes`` is reached. Clients do not retry it."""
+# Limits on the lines about time-outs, of which clients can cause as many as they like.
+_LINES_A_SECOND: Final = 10
+_LINES_AT_ONCE: Final = 100
 _NONE: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 Respond = Callable[[Errors], None]
@@ -83,6 +87,7 @@ class TransactionCoordinator:
         self._partition_count = partition_count
         self._scheduler = scheduler
         self._clock = clock
+        self._lines = LineBudget(clock.monotonic_ms, per_second=_LINES_A_SECOND, at_once=_LINES_AT_ONCE)
         self._active = False
         self.on_election = states.on_election
         self.on_resignation = states.on_resignation
@@ -246,23 +251,24 @@ class TransactionCoordinator:
             return decisions.fence(txn, now_ms)
 
         def then(error: Errors | NeedsProducerId, target: Transit | None) -> None:
-            if target is not None:
-                _log.info(
-                    "transaction_timed_out",
-                    transactional_id=transactional_id[:MAX_NAME],
-                    producer_id=target.producer_id,
-                    timeout_ms=target.timeout_ms,
-                    action="aborted, and its producer is fenced",
-                )
-            elif isinstance(error, Errors) and error is not Errors.NONE:
-                _log.warning(
-                    "transaction_not_aborted",
-                    transactional_id=transactional_id[:MAX_NAME],
-                    error=error.name,
-                    action="tried again after transaction.abort.timed.out.transaction.cleanup.interval.ms",
-                )
+            if target is not None or error is not Errors.NONE:
+                self._tell_abort(transactional_id, error)
 
         led.change(transactional_id, decide, then)
+
+    def _tell_abort(self, transactional_id: str, error: Errors | NeedsProducerId) -> None:
+        left_out = self._lines.left_out()
+        if left_out is None:
+            return
+        is_aborted = error is Errors.NONE
+        say = _log.info if is_aborted else _log.warning
+        say(
+            "transaction_timed_out",
+            transactional_id=transactional_id[:MAX_NAME],
+            error=error.name if isinstance(error, Errors) else "",
+            action="aborted, and its producer is fenced" if is_aborted else "the abort is tried again",
+            left_out=left_out,
+        )
 
     # -- internal
 

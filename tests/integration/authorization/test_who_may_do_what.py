@@ -99,6 +99,10 @@ def resource(kind: int, name: str, **more: Any) -> Callable[[World], Mapping[str
 
 
 BY_CLUSTER = Errors.TOPIC_AUTHORIZATION_FAILED
+ON_TRANSACTION = (
+    (TRANSACTION, "nobodys", Op.WRITE),
+    Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 BROKER_SETTING = [{"name": "log.cleaner.threads", "config_operation": 1, "value": None}]
 CASES = [
     *(Case(ApiKey.PRODUCE, version, [on_topic(Op.WRITE)]) for version in (3, 11)),
@@ -204,6 +208,22 @@ CASES = [
         "of a transaction",
         lambda _world: {"transactional_id": "tx"},
     ),
+    *(
+        Case(ApiKey.ADD_PARTITIONS_TO_TXN, version, [ON_TRANSACTION, on_topic(Op.WRITE)])
+        for version in (0, 3)
+    ),
+    *(
+        Case(ApiKey.ADD_PARTITIONS_TO_TXN, version, [on_cluster(Op.CLUSTER_ACTION)], "of a leader")
+        for version in (4, 5)
+    ),
+    *(Case(ApiKey.ADD_OFFSETS_TO_TXN, version, [ON_TRANSACTION, on_group(Op.READ)]) for version in (0, 4)),
+    *(Case(ApiKey.END_TXN, version, [ON_TRANSACTION]) for version in (0, 4)),
+    Case(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        0,
+        [((TRANSACTION, "nobodys", Op.DESCRIBE), Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
+    ),
+    *(Case(ApiKey.WRITE_TXN_MARKERS, version, [on_cluster(Op.CLUSTER_ACTION)]) for version in (0, 1)),
     Case(
         ApiKey.PRODUCE,
         11,

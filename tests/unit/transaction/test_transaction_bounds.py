@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.coordinator.transaction.metadata import TransactionMetadata
 from broker.coordinator.transaction.partitions import partitions_of
@@ -219,3 +220,14 @@ def test_work_on_a_huge_transaction_is_small(h: Harness) -> None:
         sys.settrace(None)
     assert h.metadata().partitions["u"] == {0}
     assert steps < 2_000
+
+
+def test_very_many_time_outs_are_a_few_lines_in_the_log(h: Harness) -> None:
+    for number in range(300):
+        name = f"tx-{number}"
+        h.add(h.producer(name=name, timeout_ms=10), name=name)
+    h.advance(20)
+    with capture_logs() as logs:
+        h.coordinator.abort_timed_out()
+    assert {h.state(f"tx-{number}") for number in range(300)} == {"CompleteAbort"}
+    assert len([line for line in logs if line["event"] == "transaction_timed_out"]) == 100
