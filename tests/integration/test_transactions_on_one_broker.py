@@ -11,6 +11,7 @@ import pytest
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from rig.brokers import HOST
+from rig.kafka_dist import KafkaDistUnavailableError, dump_log_segments, run_tool
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient
 from rig.wait import wait_until
@@ -35,6 +36,7 @@ from tests.support.valid_requests import some_records
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 OFFSETS = "__consumer_offsets"
+COMMAND = "org.apache.kafka.tools.TransactionsCommand"
 _numbers = count(1)
 
 
@@ -236,3 +238,32 @@ def test_open_transactions_survive_a_restart(tmp_path: Path) -> None:
         }
         assert read_committed(client, "t") == [b"a"]
         assert fetch_offset(client, "g", "t", stable=True) == (7, Errors.NONE)
+
+
+@pytest.mark.slow
+def test_kafkas_own_tools_abort_a_hanging_transaction_and_read_what_is_left(
+    broker: LandlineStandalone, client: RawClient, topic: str
+) -> None:
+    client.produce(topic, 0, some_records(b"a"))
+    produce(client, topic, in_transaction(b"b", pid=77, epoch=2))
+    where = ("--topic", topic, "--partition", "0")
+
+    def transactions(*arguments: str) -> str:
+        try:
+            done = run_tool(COMMAND, "--bootstrap-server", broker.bootstrap, *arguments)
+        except KafkaDistUnavailableError as error:
+            pytest.skip(str(error))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    row = transactions("describe-producers", *where).splitlines()[1].split()
+    assert (row[0], row[1], row[-1]) == ("77", "2", "1")
+    transactions("abort", *where, "--start-offset", "1")
+    assert read_committed(client, topic) == [b"a"]
+    assert transactions("describe-producers", *where).splitlines()[1].split()[-1] == "None"
+    (directory,) = broker.log_dir.rglob(f"{topic}-0")
+    files = [path for path in directory.iterdir() if path.suffix in {".log", ".txnindex"}]
+    dumped = dump_log_segments(sorted(files), "--print-data-log")
+    assert dumped.returncode == 0, dumped.stderr
+    assert "endTxnMarker: ABORT" in dumped.stdout
+    assert "version: 0 producerId: 77 firstOffset: 1 lastOffset: 2 lastStableOffset: 3" in dumped.stdout
