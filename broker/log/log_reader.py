@@ -188,10 +188,7 @@ class LogReader:
 
     def has_aborts(self, offset: int, least_bytes: int = 1) -> bool:
         """Whether a segment from ``offset`` on has aborted transactions: at least so many bytes of them."""
-        try:
-            return look_ups.has_aborts(self._segments.all, offset, least_bytes)
-        except OSError:
-            return True  # the look-up reports it
+        return look_ups.has_aborts(self._segments.all, offset, least_bytes)
 
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in the range, ordered by first offset.

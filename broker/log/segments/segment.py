@@ -100,7 +100,7 @@ class Segment(BatchFile):
         if not in_new_dir:
             for name in SEGMENT_SUFFIXES:
                 segment.path(name).unlink(missing_ok=True)
-            segment._open_indexes()
+            segment._open_indexes(among=())
         segment._file = SegmentFile(segment.file_name(LOG_SUFFIX), "x+")
         segment.keeps_file = True
         segment.max_timestamp = NO_TIMESTAMP

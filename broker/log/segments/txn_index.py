@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -27,36 +28,26 @@ _CHUNK_BYTES: Final = 2_000 * ENTRY_BYTES
 class TransactionIndex:
     """The transaction index of a segment; Kafka's TransactionIndex. Entries rise by their last offset.
 
-    Invariant: ``size`` is known without the disk after the first use, so a fetch from a log without aborted
-    transactions opens no file. Changed under the log's lock; look-ups may race with appends.
+    Invariant: ``size``, the bytes of all whole entries, is known without the disk, so a fetch from a log without
+    aborted transactions opens no file. Changed under the log's lock; look-ups may race with appends.
     """
 
-    __slots__ = ("_size", "name", "name_synced")
+    __slots__ = ("name", "name_synced", "size")
 
     def __init__(self, path: str | Path, *, among: Collection[str] | None = None) -> None:
-        """``among``: the file names in the directory, if the caller has just listed them."""
+        """``among``: the file names in the directory, if the caller has just listed them. Raises OSError."""
         self.name = os.fspath(path)
         #: Whether a new file's name in the directory is durable. False until the next sync of the directory.
         self.name_synced = True
-        self._size: int | None = None
-        if among is not None and os.path.basename(self.name) not in among:  # noqa: PTH119 - at each start
-            self._size = 0
+        self.size = 0
+        if among is None or os.path.basename(self.name) in among:  # noqa: PTH119 - at each start
+            with suppress(FileNotFoundError):
+                size = os.stat(self.name).st_size  # noqa: PTH116 - the same
+                self.size = size - size % ENTRY_BYTES
 
     @property
     def path(self) -> Path:
         return Path(self.name)
-
-    @property
-    def size(self) -> int:
-        """The bytes of all whole entries. Raises OSError."""
-        size = self._size
-        if size is None:
-            try:
-                size = os.stat(self.name).st_size  # noqa: PTH116 - once a segment
-            except FileNotFoundError:
-                size = 0
-            self._size = size = size - size % ENTRY_BYTES
-        return size
 
     def entries(self) -> list[AbortedTransaction]:
         """All entries, without a torn last one. A missing file gives []. Raises OSError."""
@@ -78,7 +69,7 @@ class TransactionIndex:
                 raise OSError(errno.ENOSPC, f"no room for an entry of {self.path}")
         finally:
             os.close(fd)
-        self._size = position + ENTRY_BYTES
+        self.size = position + ENTRY_BYTES
 
     def collect(self, first_offset: int, end_offset: int, into: list[AbortedTransaction]) -> bool:
         """Adds the transactions with a record in ``[first_offset, end_offset)``. True if later segments have
@@ -124,11 +115,11 @@ class TransactionIndex:
 
     def _cut_to(self, count: int) -> None:
         os.truncate(self.path, count * ENTRY_BYTES)
-        self._size = count * ENTRY_BYTES
+        self.size = count * ENTRY_BYTES
 
     def reset(self) -> None:
         self.path.unlink(missing_ok=True)
-        self._size = 0
+        self.size = 0
 
     def sync(self) -> None:
         """Makes the file durable. Raises OSError."""
