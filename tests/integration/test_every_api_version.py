@@ -291,7 +291,7 @@ def _write_txn_markers(response: Any, _version: int, _world: World) -> None:
 
 def _describe_transactions(response: Any, _version: int, _world: World) -> None:
     (state,) = response.transaction_states
-    assert (state.transactional_id, state.error_code) == ("nobodys", Errors.NOT_COORDINATOR)
+    assert (state.transactional_id, state.error_code) == ("tx", Errors.NOT_COORDINATOR)
 
 
 def _list_transactions(response: Any, _version: int, _world: World) -> None:

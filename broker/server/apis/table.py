@@ -83,7 +83,6 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.CONTROLLED_SHUTDOWN: Route("controlled_shutdown", need=_OF_BROKERS),
     ApiKey.ALTER_PARTITION: Route("alter_partition", need=_OF_BROKERS),
     ApiKey.ALLOCATE_PRODUCER_IDS: Route("allocate_producer_ids", need=_OF_BROKERS),
-    ApiKey.WRITE_TXN_MARKERS: Route("write_txn_markers", need=_OF_BROKERS),
     ApiKey.OFFSET_COMMIT: Route("offset_commit", need=_OF_MEMBERS),
     ApiKey.OFFSET_FETCH: Route("offset_fetch", dear=True),
     ApiKey.JOIN_GROUP: Route("join_group", need=_OF_MEMBERS),

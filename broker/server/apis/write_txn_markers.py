@@ -6,11 +6,18 @@ from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import WritableTxnMarker, WriteTxnMarkersRequest
+from broker.security.acls import AclOperation
+from broker.server.access import cluster_allowed
 from broker.server.apis.context import ApiContext
 
 
 def handle(request: Request, message: WriteTxnMarkersRequest, ctx: ApiContext) -> Fields:
-    """UNSUPPORTED_VERSION for each partition: it has no records of the transaction."""
+    """UNSUPPORTED_VERSION for each partition: it has no records of the transaction. Needs ALTER or CLUSTER_ACTION
+    on the cluster.
+    """
+    may_alter = cluster_allowed(ctx, request, AclOperation.ALTER, told=False)
+    if not may_alter and not cluster_allowed(ctx, request, AclOperation.CLUSTER_ACTION):
+        raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
     return {"markers": [_marker(marker, Errors.UNSUPPORTED_VERSION) for marker in message.markers]}
 
 

@@ -96,7 +96,7 @@ def resource(kind: int, name: str, **more: Any) -> Callable[[World], Mapping[str
 
 BY_CLUSTER = Errors.TOPIC_AUTHORIZATION_FAILED
 ON_TRANSACTION = (
-    (TRANSACTION, "nobodys", Op.WRITE),
+    (TRANSACTION, "tx", Op.WRITE),
     Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 BROKER_SETTING = [{"name": "log.cleaner.threads", "config_operation": 1, "value": None}]
@@ -217,7 +217,7 @@ CASES = [
     Case(
         ApiKey.DESCRIBE_TRANSACTIONS,
         0,
-        [((TRANSACTION, "nobodys", Op.DESCRIBE), Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
+        [((TRANSACTION, "tx", Op.DESCRIBE), Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
     ),
     *(Case(ApiKey.WRITE_TXN_MARKERS, version, [on_cluster(Op.CLUSTER_ACTION)]) for version in (0, 1)),
     Case(
