@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import (
     Consumer,
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
+    KafkaError,
     KafkaException,
     Producer,
     TopicPartition,
@@ -173,6 +175,27 @@ def test_idempotent_producer_writes_each_record_once(broker: LandlineStandalone)
     create_topic(broker.bootstrap, "idempotent", 1)
     write(broker, "idempotent", 2_000, **{"enable.idempotence": True, "batch.num.messages": 10})
     assert record_count(broker.bootstrap, "idempotent") == 2_000
+
+
+def test_a_later_librdkafka_producer_fences_the_one_before(broker: LandlineStandalone) -> None:
+    first, second = (
+        Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "librdkafka"}) for _ in range(2)
+    )
+    first.init_transactions(TIMEOUT_S)
+    second.init_transactions(TIMEOUT_S)
+    first.begin_transaction()
+    with pytest.raises(KafkaException) as refused:
+        first.send_offsets_to_transaction([TopicPartition("t", 0, 1)], _group_metadata(broker), TIMEOUT_S)
+    assert refused.value.args[0].code() in {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+
+
+def _group_metadata(broker: LandlineStandalone) -> Any:
+    """Of a consumer without a group to join."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+    try:
+        return consumer.consumer_group_metadata()
+    finally:
+        consumer.close()
 
 
 # --- kafka-python

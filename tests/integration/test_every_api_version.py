@@ -289,9 +289,23 @@ def _write_txn_markers(response: Any, _version: int, _world: World) -> None:
     assert partition.error_code != Errors.NONE
 
 
+def _txn_offset_commit(response: Any, _version: int, world: World) -> None:
+    """Of a producer whose transaction nobody can verify: there is no coordinator."""
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.name, partition.partition_index) == (world.topic, 0)
+    assert partition.error_code == Errors.COORDINATOR_NOT_AVAILABLE
+
+
+def _describe_producers(response: Any, _version: int, world: World) -> None:
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.name, partition.error_code, partition.active_producers) == (world.topic, Errors.NONE, ())
+
+
 def _describe_transactions(response: Any, _version: int, _world: World) -> None:
     (state,) = response.transaction_states
-    assert (state.transactional_id, state.error_code) == ("nobodys", Errors.NOT_COORDINATOR)
+    assert (state.transactional_id, state.error_code) == ("tx", Errors.NOT_COORDINATOR)
 
 
 def _list_transactions(response: Any, _version: int, _world: World) -> None:
@@ -447,6 +461,8 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: _not_coordinated,
     ApiKey.END_TXN: _not_coordinated,
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.LIST_TRANSACTIONS: _list_transactions,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from broker.protocol.errors import Errors
-from rig.brokers import HOST, Cluster
+from rig.brokers import Cluster
 from rig.landline_broker import LandlineBroker
-from rig.raw_client import RawClient
 from rig.topics import await_full_isr, create_topic, partition_leaders
 from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import CLUSTER_CONFIG
-from tests.support.transactional_producer import TOPIC, Producer
+from tests.support.transactional_producer import TOPIC, Roaming
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -35,28 +33,6 @@ def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[Cluster]:
     with Cluster(brokers, zk_connect) as running:
         create_topic(running.bootstrap, TOPIC, 3, 1)
         yield running
-
-
-class Roaming:
-    """A producer that finds its coordinator again when that has moved."""
-
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        self._cluster = cluster
-        self._connections = ExitStack()
-        self.producer = Producer(self._connect(1), name)
-
-    def _connect(self, broker_id: int) -> RawClient:
-        return self._connections.enter_context(RawClient(HOST, self._cluster.brokers[broker_id].port))
-
-    def go(self, by: int) -> int:
-        """To the coordinator, by asking this broker; returns the coordinator."""
-        self.producer.client = self._connect(by)
-        wait_until(lambda: self.producer.find() is Errors.NONE, timeout=60, what="a coordinator")
-        self.producer.client = self._connect(self.producer.coordinator)
-        return self.producer.coordinator
-
-    def close(self) -> None:
-        self._connections.close()
 
 
 @pytest.fixture

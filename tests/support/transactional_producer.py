@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
+from rig.brokers import HOST, Cluster
 from rig.raw_client import RawClient
 from rig.wait import wait_until
 
@@ -24,6 +26,7 @@ class Producer:
         self.timeout_ms = timeout_ms
         self.producer_id, self.epoch = -1, -1
         self.coordinator = -1
+        self.topic = TOPIC
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -61,10 +64,9 @@ class Producer:
 
     def add(self, *partitions: int) -> list[int]:
         identity = {f"v3_and_below_{name}": value for name, value in self.identity.items()}
-        topics = [{"name": TOPIC, "partitions": partitions or (0,)}]
+        topics = [{"name": self.topic, "partitions": partitions or (0,)}]
         answer = self.client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, {**identity, "v3_and_below_topics": topics})
-        rows = answer.results_by_topic_v3_and_below[0].results_by_partition
-        return [row.partition_error_code for row in rows]
+        return _errors(answer.results_by_topic_v3_and_below)
 
     def add_offsets(self, group: str) -> int:
         fields = {**self.identity, "group_id": group}
@@ -75,11 +77,11 @@ class Producer:
         return int(self.client.ask(ApiKey.END_TXN, 4, fields).error_code)
 
     def verify(self, *partitions: int) -> list[int]:
-        topics = [{"name": TOPIC, "partitions": partitions}]
+        topics = [{"name": self.topic, "partitions": partitions}]
         transaction = {**self.identity, "verify_only": True, "topics": topics}
         answer = self.client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 5, {"transactions": [transaction]})
         (row,) = answer.results_by_transaction
-        return [each.partition_error_code for each in row.topic_results[0].results_by_partition]
+        return _errors(row.topic_results)
 
     def state(self) -> str:
         """By ListTransactions: the codec of these tests has no word for a transaction that has not begun."""
@@ -91,3 +93,32 @@ class Producer:
 
     def await_state(self, state: str) -> None:
         wait_until(lambda: self.state() == state, what=lambda: f"{self.name} is {self.state()}, not {state}")
+
+
+def _errors(topics: Any) -> list[int]:
+    """Those of the only topic's partitions, by number: Kafka answers in any order."""
+    rows = sorted(topics[0].results_by_partition, key=lambda row: row.partition_index)
+    return [row.partition_error_code for row in rows]
+
+
+class Roaming:
+    """A producer that finds its coordinator again when that has moved."""
+
+    def __init__(self, cluster: Cluster, name: str, topic: str = TOPIC) -> None:
+        self._cluster = cluster
+        self._connections = ExitStack()
+        self.producer = Producer(self._connect(min(cluster.brokers)), name)
+        self.producer.topic = topic
+
+    def _connect(self, broker_id: int) -> RawClient:
+        return self._connections.enter_context(RawClient(HOST, self._cluster.brokers[broker_id].port))
+
+    def go(self, by: int) -> int:
+        """To the coordinator, by asking this broker; returns the coordinator."""
+        self.producer.client = self._connect(by)
+        wait_until(lambda: self.producer.find() is Errors.NONE, timeout=60, what="a coordinator")
+        self.producer.client = self._connect(self.producer.coordinator)
+        return self.producer.coordinator
+
+    def close(self) -> None:
+        self._connections.close()

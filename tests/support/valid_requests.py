@@ -18,7 +18,9 @@ from tests.support.times import NOW_MS
 
 Fields = Mapping[str, Any]
 SOME_ID = uuid.UUID(int=1)
-_TRANSACTION = {"transactional_id": "nobodys", "producer_id": 1, "producer_epoch": 0}
+TRANSACTION = "tx"
+"""A transactional id that no producer has."""
+_PRODUCER = {"transactional_id": TRANSACTION, "producer_id": 1, "producer_epoch": 0}
 ALL_VERSIONS = [
     (api.key, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)
 ]
@@ -285,17 +287,17 @@ def _init_producer_id(_version: int, _world: World) -> Fields:
 
 def _add_partitions_to_txn(_version: int, world: World) -> Fields:
     topics = [{"name": world.topic, "partitions": [0]}]
-    transaction = {**_TRANSACTION, "verify_only": True, "topics": topics}
-    older = {f"v3_and_below_{name}": value for name, value in _TRANSACTION.items()}
+    transaction = {**_PRODUCER, "verify_only": True, "topics": topics}
+    older = {f"v3_and_below_{name}": value for name, value in _PRODUCER.items()}
     return {**older, "v3_and_below_topics": topics, "transactions": [transaction]}
 
 
 def _add_offsets_to_txn(_version: int, world: World) -> Fields:
-    return {**_TRANSACTION, "group_id": world.group}
+    return {**_PRODUCER, "group_id": world.group}
 
 
 def _end_txn(_version: int, _world: World) -> Fields:
-    return {**_TRANSACTION, "committed": True}
+    return {**_PRODUCER, "committed": True}
 
 
 def _write_txn_markers(_version: int, _world: World) -> Fields:
@@ -312,7 +314,7 @@ def _write_txn_markers(_version: int, _world: World) -> Fields:
 
 
 def _describe_transactions(_version: int, _world: World) -> Fields:
-    return {"transactional_ids": [_TRANSACTION["transactional_id"]]}
+    return {"transactional_ids": [TRANSACTION]}
 
 
 def _list_transactions(_version: int, _world: World) -> Fields:

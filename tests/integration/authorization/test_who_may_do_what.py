@@ -86,7 +86,7 @@ def on_group(operation: Op, name: str = "group") -> tuple[Acl, Errors]:
     return (GROUP, name, operation), Errors.GROUP_AUTHORIZATION_FAILED
 
 
-def of_transaction(operation: Op, name: str = "nobodys") -> tuple[Acl, Errors]:
+def of_transaction(operation: Op, name: str) -> tuple[Acl, Errors]:
     return (TRANSACTION, name, operation), Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
@@ -100,7 +100,7 @@ def resource(kind: int, name: str, **more: Any) -> Callable[[World], Mapping[str
 
 BY_CLUSTER = Errors.TOPIC_AUTHORIZATION_FAILED
 ON_TRANSACTION = (
-    (TRANSACTION, "nobodys", Op.WRITE),
+    (TRANSACTION, "tx", Op.WRITE),
     Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 BROKER_SETTING = [{"name": "log.cleaner.threads", "config_operation": 1, "value": None}]
@@ -221,7 +221,7 @@ CASES = [
     Case(
         ApiKey.DESCRIBE_TRANSACTIONS,
         0,
-        [((TRANSACTION, "nobodys", Op.DESCRIBE), Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
+        [((TRANSACTION, "tx", Op.DESCRIBE), Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
     ),
     *(Case(ApiKey.WRITE_TXN_MARKERS, version, [on_cluster(Op.CLUSTER_ACTION)]) for version in (0, 1)),
     Case(
@@ -231,11 +231,6 @@ CASES = [
         "of a transaction",
         lambda _world: {"transactional_id": "tx"},
     ),
-    Case(ApiKey.ADD_PARTITIONS_TO_TXN, 3, [of_transaction(Op.WRITE), on_topic(Op.WRITE)]),
-    Case(ApiKey.ADD_OFFSETS_TO_TXN, 4, [of_transaction(Op.WRITE), on_group(Op.READ)]),
-    Case(ApiKey.END_TXN, 4, [of_transaction(Op.WRITE)]),
-    Case(ApiKey.DESCRIBE_TRANSACTIONS, 0, [of_transaction(Op.DESCRIBE)]),
-    Case(ApiKey.WRITE_TXN_MARKERS, 1, [on_cluster(Op.CLUSTER_ACTION)], "of a broker"),
     Case(ApiKey.WRITE_TXN_MARKERS, 1, [on_cluster(Op.ALTER)], "of an administrator"),
     Case(
         ApiKey.TXN_OFFSET_COMMIT,
