@@ -325,7 +325,7 @@ class BrokerServer:
             self.replica_manager,
             self._clock,
             self.config.int("request.timeout.ms"),
-            self.group_coordinator.on_marker,
+            self.group_coordinator.transactions.on_marker,
         )
         make_channel = assembly.make_lag_channel_maker(self.config, self._security.tls.between_brokers)
         self.consumer_lag = start_consumer_lag(

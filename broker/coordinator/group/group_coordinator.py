@@ -15,8 +15,7 @@ from typing import Final
 from broker.config.broker_config import BrokerConfig
 from broker.coordinator.common.partitioning import partition_for
 from broker.coordinator.common.replay import ReadableLog
-from broker.coordinator.group import commits, describe, joining, membership, txn_commits
-from broker.coordinator.group.append_errors import verification_error
+from broker.coordinator.group import commits, describe, joining, membership
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.commits import CommitRequest
 from broker.coordinator.group.describe import (
@@ -44,18 +43,16 @@ from broker.coordinator.group.offsets_log import Appender, OffsetsLog
 from broker.coordinator.group.ownership import Ownership
 from broker.coordinator.group.registry import GroupRegistry
 from broker.coordinator.group.settings import GroupSettings
-from broker.coordinator.group.txn_commits import TransactionalCommit
+from broker.coordinator.group.transactions import GroupTransactions
 from broker.coordinator.group.weights import group_weight
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
-from broker.record.header import NO_SEQUENCE
-from broker.replication.transaction_markers import OffsetsMarker
-from broker.replication.transaction_verification import Producer, TransactionVerification, Unverified
+from broker.replication.transaction_verification import TransactionVerification
 from broker.utils.clock import Clock
 from broker.utils.line_budget import LineBudget
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
-from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
+from broker.utils.topic_partition import TopicPartition
 
 _MAX_NAME_BYTES: Final = 0x7FFF
 _UUID_SUFFIX_BYTES: Final = 37
@@ -87,7 +84,6 @@ class GroupCoordinator:
         metrics: Metrics | None = None,
         verification: TransactionVerification | None = None,
     ) -> None:
-        self._verification = verification or TransactionVerification()
         self._broker_id = broker_id
         self._settings = GroupSettings.from_config(config)
         self._limits = self._settings.limits
@@ -102,6 +98,17 @@ class GroupCoordinator:
         self._registry = GroupRegistry(self.partition_for, self._limits.max_groups)
         self._ownership = Ownership(
             self._registry, log_of, self._make_cell, scheduler=scheduler, clock=clock, limits=self._limits
+        )
+        #: The commits of offsets in transactions, and the ends of those transactions.
+        self.transactions = GroupTransactions(
+            self._registry,
+            verification or TransactionVerification(),
+            scheduler,
+            refusal_of=self._refusal,
+            cell_of=self._made_cell,
+            admission_of=self._admits,
+            partition_for=self.partition_for,
+            metadata_max_chars=self._settings.metadata_max_chars,
         )
         self._active = False
         if metrics is not None:
@@ -221,75 +228,6 @@ class GroupCoordinator:
         found.run(lambda group, now: commits.commit(group, request, now, max_chars, admits))
         admits.tell()
 
-    def commit_in_transaction(
-        self, group_id: str, transactional_id: str, request: TransactionalCommit, *, knows_abortable: bool
-    ) -> None:
-        """Handles a TxnOffsetCommit. The group's partition of __consumer_offsets must be part of the transaction;
-        its coordinator is asked if this broker does not know so yet. ``knows_abortable``: the client
-        understands TRANSACTION_ABORTABLE.
-        """
-        refusal = self._refusal(group_id)
-        if refusal is not None:
-            request.respond(txn_commits.refused(request, refusal))
-            return
-        producer_id, epoch, _ = request.producer
-        producer = Producer(transactional_id, producer_id, epoch)
-        partition = TopicPartition(GROUP_METADATA_TOPIC, self.partition_for(group_id))
-        guards = self._verification.begin(producer, {partition: NO_SEQUENCE})
-        guarded = request._replace(producer=request.producer._replace(guard=guards.get(partition)))
-
-        def verified(unverified: Unverified) -> None:
-            error = unverified.get(partition)
-            if error is None:
-                self._commit_in_transaction(group_id, guarded)
-            else:
-                request.respond(txn_commits.refused(request, verification_error(error)))
-
-        if not self._verification.verify(producer, guards, verified, knows_abortable=knows_abortable):
-            verified({})
-
-    def _commit_in_transaction(self, group_id: str, request: TransactionalCommit) -> None:
-        """Stores a transaction's offsets; the group is created if necessary."""
-        found: GroupCell | Errors | None = self._refusal(group_id) or self._registry.find(group_id)
-        if found is None:
-            has_room = self._has_room(group_id, 0)
-            found = Errors.INVALID_COMMIT_OFFSET_SIZE
-            if has_room:
-                found = self._registry.get_or_create(group_id, self._new_cell)
-        if isinstance(found, Errors):
-            request.respond(txn_commits.refused(request, found))
-            return
-        max_chars, admits = self._settings.metadata_max_chars, self._admits(group_id)
-        self._registry.note_transaction(found)
-        found.run(lambda group, _now: txn_commits.commit(group, request, max_chars, admits))
-        self._registry.note_transaction(found)
-        admits.tell()
-
-    def on_marker(self, marker: OffsetsMarker) -> None:
-        """A marker was appended to a partition of __consumer_offsets: commits or drops what the producer committed
-        in its transaction. While the partition is being loaded, this waits for the load.
-        """
-
-        def end() -> None:
-            self._end_transaction(marker)
-
-        if not self._end_transaction(marker):
-            self._scheduler.schedule("end-transaction-offsets", end)
-
-    def _end_transaction(self, marker: OffsetsMarker) -> bool:
-        cells = self._registry.in_transactions(marker.partition)
-        for cell in cells or ():
-            if cell.group.offsets.in_transactions.has(marker.producer_id):
-                cell.run(
-                    partial(
-                        txn_commits.end,
-                        producer_id=marker.producer_id,
-                        marker_offset=marker.offset,
-                        committed=marker.committed,
-                    )
-                )
-        return cells is not None
-
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
     ) -> tuple[Errors, dict[TopicPartition, FetchedOffset]]:
@@ -389,8 +327,13 @@ class GroupCoordinator:
         cell = self._registry.find(group_id)
         if cell is not None:
             return cell
-        if request.generation_id >= 0:
-            return Errors.ILLEGAL_GENERATION
+        return Errors.ILLEGAL_GENERATION if request.generation_id >= 0 else self._made_cell(group_id)
+
+    def _made_cell(self, group_id: str) -> GroupCell | Errors:
+        """The group's cell, which is created if there is memory for it."""
+        cell = self._registry.find(group_id)
+        if cell is not None:
+            return cell
         if not self._has_room(group_id, 0):
             return Errors.INVALID_COMMIT_OFFSET_SIZE
         return self._registry.get_or_create(group_id, self._new_cell)

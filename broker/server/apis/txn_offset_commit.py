@@ -55,7 +55,7 @@ def handle(request: Request, message: TxnOffsetCommitRequest, ctx: ApiContext) -
             errors = {partition: _for_old(error) for partition, error in errors.items()}
         ctx.respond(request, _fields(answer | errors))
 
-    ctx.group_coordinator.commit_in_transaction(
+    ctx.group_coordinator.transactions.commit(
         message.group_id,
         message.transactional_id,
         TransactionalCommit(

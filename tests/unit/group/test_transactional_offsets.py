@@ -115,13 +115,13 @@ class Transactions(Harness):
             {partition: value(offset) for partition, offset in offsets.items()},
             answers,
         )
-        self.coordinator.commit_in_transaction(group, "tid", request, knows_abortable=True)
+        self.coordinator.transactions.commit(group, "tid", request, knows_abortable=True)
         return answers
 
     def end(self, committed: bool) -> None:
         """A marker is appended, and the coordinator hears of it."""
         offset = self.appender.log(0).append(build_marker(PID, 0, TransactionMarker(committed, 0), 0))
-        self.coordinator.on_marker(OffsetsMarker(0, PID, offset, committed))
+        self.coordinator.transactions.on_marker(OffsetsMarker(0, PID, offset, committed))
 
     def stable(self, partition: TopicPartition) -> Errors | int:
         error, found = self.coordinator.fetch_offsets("g1", [partition], require_stable=True)
@@ -166,7 +166,7 @@ def test_a_marker_during_the_load_waits_for_it(committed: bool, h: Transactions)
     h.coordinator = h.new_coordinator()
     h.coordinator.on_election(0, 1)
     # The load has read the log up to here, but its groups are not there yet.
-    h.coordinator.on_marker(OffsetsMarker(0, PID, h.appender.log(0).log_end_offset, committed))
+    h.coordinator.transactions.on_marker(OffsetsMarker(0, PID, h.appender.log(0).log_end_offset, committed))
     assert h.stable(A) is Errors.COORDINATOR_LOAD_IN_PROGRESS
     h.scheduler.run()
     assert h.stable(A) == (5 if committed else -1)
@@ -238,7 +238,7 @@ def test_offsets_of_an_unverified_transaction_are_not_written(
     answer: Errors, error: Errors, h: Transactions, tmp_path
 ) -> None:
     asker = Asker()
-    h.coordinator._verification = verification_over(tmp_path, asker)
+    h.coordinator.transactions.verification = verification_over(tmp_path, asker)
     answers = h.commit_in_transaction({A: 5})
     ((question, then),) = asker.asked
     assert answers.waiting
