@@ -211,6 +211,22 @@ def test_an_unused_transactional_id_expires(tmp_path: Path) -> None:
         assert client.end_offset("__transaction_state", _partition_of(client)) >= 2
 
 
+def test_the_topic_of_transactions_is_made_for_whoever_asks_for_its_metadata(tmp_path: Path) -> None:
+    config = {**CONFIG, "auto.create.topics.enable": "true"}
+    asked = {
+        "topics": [{"name": "__transaction_state", "topic_id": None}],
+        "allow_auto_topic_creation": True,
+        "include_topic_authorized_operations": False,
+    }
+    with LandlineStandalone(tmp_path / "data", config) as broker, RawClient(HOST, broker.port) as client:
+
+        def partitions() -> int:
+            (topic,) = client.ask(ApiKey.METADATA, 12, asked).topics
+            return len(topic.partitions)
+
+        wait_until(lambda: partitions() == 3, what="the topic is there")
+
+
 def _partition_of(client: RawClient) -> int:
     """The one partition that has records."""
     return next(number for number in range(3) if client.end_offset("__transaction_state", number))

@@ -93,7 +93,8 @@ KEYS: Final = (
         doc="Members of a group that got a member id but have not rejoined with it yet (KIP-394). The next "
             "one is refused with GROUP_MAX_SIZE_REACHED."),
     Key("landline.transaction.max.bytes", LONG, 256 << 20, LOW, valid=at_least(1), use=USED,
-        doc="Memory for transactional ids and the partitions of their transactions. Above it, new transactional ids "
+        doc="Memory for transactional ids and the partitions of their transactions: enough for 400,000 ids, or for "
+            "200,000 open transactions of few partitions. Above it, new transactional ids "
             "and new partitions are refused with POLICY_VIOLATION; known ones can commit and abort. Loaded ones "
             "count, but are not refused."),
     Key("landline.consumer.lag.max.partitions", INT, 5_000, LOW, valid=at_least(0), use=USED,

@@ -128,10 +128,10 @@ class TransactionCoordinator:
 
         def decide(led: TransactionPartition, txn: TransactionMetadata | None, now_ms: int) -> Decision:
             if txn is None:
-                if new_producer_id is None:
-                    return NEEDS_PRODUCER_ID
                 if not self._memory.admits(transaction_weight(name, NO_PARTITIONS)):
                     return NO_ROOM
+                if new_producer_id is None:
+                    return NEEDS_PRODUCER_ID
                 txn = led.add(TransactionMetadata(name, new_producer_id, timeout_ms, now_ms))
             return decisions.init_producer_id(txn, timeout_ms, request.expected, new_producer_id, now_ms)
 

@@ -7,8 +7,8 @@ from typing import Final
 from broker.coordinator.common.weights import text_weight
 from broker.coordinator.transaction.partitions import Partitions
 
-_TRANSACTION: Final = 700
-_TOPIC: Final = 450
+_TRANSACTION: Final = 500
+_TOPIC: Final = 420
 _PARTITION: Final = 64
 
 

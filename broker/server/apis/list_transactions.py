@@ -8,6 +8,7 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
+from broker.protocol.listed import Listed
 from broker.protocol.requests import ListTransactionsRequest
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import allowed_names
@@ -31,18 +32,25 @@ def handle(request: Request, message: ListTransactionsRequest, ctx: ApiContext) 
     refusal = budget.refusal(size, f"{len(overviews)} transactional ids")
     if refusal is not Errors.NONE:
         return _refused(refusal)
-    return {
-        "error_code": listed.error,
-        "unknown_state_filters": list(listed.unknown_states),
-        "transaction_states": [
+    elements = [
+        codec.encode_element(
+            request.api_key,
+            request.api_version,
+            "transaction_states",
             {
                 "transactional_id": overview.transactional_id,
                 "producer_id": overview.producer_id,
                 "transaction_state": overview.state,
-            }
-            for overview in overviews
-        ],
+            },
+        )
+        for overview in overviews
+    ]
+    around = {
+        "throttle_time": 0,
+        "error_code": listed.error,
+        "unknown_state_filters": list(listed.unknown_states),
     }
+    return Listed(around, "transaction_states", elements)
 
 
 def error_response(_message: ListTransactionsRequest, error: KafkaError) -> Fields:

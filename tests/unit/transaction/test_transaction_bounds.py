@@ -154,7 +154,8 @@ def test_new_transactional_ids_are_refused_when_the_memory_is_full_and_known_one
     while (result := h.init(name=f"tx-{len(producers)}")).error is Errors.NONE:
         producers.append(result.producer)
     assert result.error is Errors.POLICY_VIOLATION
-    assert 10 < len(producers) < 30
+    assert next(h.producer_ids) == 1000 + len(producers), "none is used up for those that are refused"
+    assert 10 < len(producers) < 40
     assert h.memory.held <= 20_000
     assert h.init(name="tx-0").producer.epoch == 1
     assert h.add(producers[1], name="tx-1") is Errors.POLICY_VIOLATION, "a new partition takes memory"
