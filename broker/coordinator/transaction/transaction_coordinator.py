@@ -8,6 +8,7 @@ Callbacks run on any thread, with no lock held. The API modules handle the wire 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, NamedTuple
@@ -39,6 +40,7 @@ NO_ROOM: Final = Errors.POLICY_VIOLATION
 # Limits on the lines about time-outs, of which clients can cause as many as they like.
 _LINES_A_SECOND: Final = 10
 _LINES_AT_ONCE: Final = 100
+_ABORTS_AT_ONCE: Final = 1_000
 _NONE: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 Respond = Callable[[Errors], None]
@@ -88,6 +90,7 @@ class TransactionCoordinator:
         self._scheduler = scheduler
         self._clock = clock
         self._lines = LineBudget(clock.monotonic_ms, per_second=_LINES_A_SECOND, at_once=_LINES_AT_ONCE)
+        self._late: deque[tuple[TransactionPartition, str]] = deque()  # the scheduler's thread owns it
         self._active = False
         self.on_election = states.on_election
         self.on_resignation = states.on_resignation
@@ -233,11 +236,23 @@ class TransactionCoordinator:
 
     def abort_timed_out(self) -> None:
         """Aborts the transactions that took longer than their producers' time-out, and fences the producers."""
+        if self._late:  # those of the last round are not all aborted yet
+            return
         now_ms = self._clock.wall_ms()
         for led in self._states.partitions():
-            for txn in led.transactions():
-                if decisions.has_timed_out(txn, now_ms):
-                    self._abort(led, txn.transactional_id)
+            self._late += [
+                (led, txn.transactional_id)
+                for txn in led.transactions()
+                if decisions.has_timed_out(txn, now_ms)
+            ]
+        self._abort_some()
+
+    def _abort_some(self) -> None:
+        """In parts, between which the scheduler's thread loads partitions that this broker came to lead."""
+        for _ in range(min(_ABORTS_AT_ONCE, len(self._late))):
+            self._abort(*self._late.popleft())
+        if self._late and self._active:
+            self._scheduler.schedule("transaction-abort", self._abort_some)
 
     def remove_expired(self) -> None:
         """Forgets transactional ids that were not used for ``transactional.id.expiration.ms``."""

@@ -223,6 +223,21 @@ def test_work_on_a_huge_transaction_is_small(h: Harness) -> None:
     assert steps < 2_000
 
 
+def test_very_many_time_outs_are_aborted_in_parts_so_that_partitions_are_loaded_in_between(
+    h: Harness,
+) -> None:
+    for number in range(2_500):
+        name = f"tx-{number}"
+        h.add(h.producer(name=name, timeout_ms=10), name=name)
+    h.advance(20)
+    h.coordinator.abort_timed_out()
+    aborted = [len(h.cluster.written[T0])]
+    h.coordinator.abort_timed_out()
+    while h.scheduler.run():
+        aborted.append(len(h.cluster.written[T0]))
+    assert aborted == [1_000, 2_000, 2_500]
+
+
 def test_very_many_time_outs_are_a_few_lines_in_the_log(h: Harness) -> None:
     for number in range(300):
         name = f"tx-{number}"
