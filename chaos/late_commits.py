@@ -13,7 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from broker.coordinator.group.records import MalformedRecord, OffsetKey, decode_key, decode_offset_value
+from broker.coordinator.common.records import MalformedRecord
+from broker.coordinator.group.records import OffsetKey, decode_key, decode_offset_value
 from broker.record.batch import read_records
 from chaos.anomalies import Anomaly, AnomalyKind
 from chaos.coordination import GROUP_TOPIC

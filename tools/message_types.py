@@ -38,11 +38,13 @@ OWN = {
 }
 # Requests that the broker itself sends.
 ASKED = {
+    ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.ALLOCATE_PRODUCER_IDS,
     ApiKey.CONTROLLED_SHUTDOWN,
     ApiKey.CREATE_TOPICS,
     ApiKey.LIST_OFFSETS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.WRITE_TXN_MARKERS,
 }
 HEAD = """# {what} by Kafka's field names, all versions in one; of older ones some fields are missing.
 # Written by `make docs` (tools/message_types.py) from kio's schemas. Read by mypy alone.

@@ -12,6 +12,7 @@ from broker.cluster.isr import IsrState, NotEnoughReplicasError, Shortage
 from broker.cluster.replica import FollowerState
 from broker.cluster.results import Appended, Awaited, FollowerRead
 from broker.log.log import AppendInfo, AppendOrigin, Log, LogRead
+from broker.log.producers.verification import VerificationGuard
 from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.control_messages import PartitionRole
 from broker.protocol.epochs import NO_EPOCH, NO_LEADER
@@ -138,8 +139,16 @@ class Partition:
 
     # -- appending
 
-    def append_as_leader(self, records: memoryview, *, required_acks: int, origin: AppendOrigin) -> Appended:
-        """Appends records; if this is the only replica, the high watermark advances at once.
+    def append_as_leader(
+        self,
+        records: memoryview,
+        *,
+        required_acks: int,
+        origin: AppendOrigin,
+        guard: VerificationGuard | None = None,
+    ) -> Appended:
+        """Appends records; if this is the only replica, the high watermark advances at once. ``guard`` is that
+        of a transactional batch, if transactions are verified.
 
         Raises :class:`KafkaError` and appends nothing: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS for
         acks=all, or the log's errors about the records.
@@ -155,7 +164,7 @@ class Partition:
                 raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
             if required_acks == ACKS_ALL and (shortage := self.shortage()) is not None:
                 raise NotEnoughReplicasError(self.topic_partition, shortage)
-            info = self.log.appender.append_checked(checked, self.state.leader_epoch)
+            info = self.log.appender.append_checked(checked, self.state.leader_epoch, guard)
             advanced = self._advance_high_watermark(self._clock.monotonic_ms())
             end = info.last_offset + 1
             return Appended(info, advanced, Awaited(end, self._term), self.log.offsets.high_watermark >= end)
@@ -277,13 +286,11 @@ class Partition:
         return self.is_leader and self.log.offsets.high_watermark < self._leader_epoch_start
 
     def read_as_consumer(
-        self, offset: int, max_bytes: int, current_leader_epoch: int, *, min_one: bool
+        self, offset: int, max_bytes: int, current_leader_epoch: int, *, min_one: bool, end_offset: int
     ) -> LogRead:
-        """Reads committed records from ``offset``."""
+        """Reads replicated records from ``offset``, up to ``end_offset``."""
         self.require_leader(current_leader_epoch)
-        log = self.log
-        mark = log.offsets.high_watermark
-        return log.reader.read(offset, max_bytes, end_offset=mark, min_one_batch=min_one)
+        return self.log.reader.read(offset, max_bytes, end_offset=end_offset, min_one_batch=min_one)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Where the reader's log diverges from this one: (epoch, its end offset here), or None (KIP-595)."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.config.problems import Problem
 from broker.config.types import Value
-from broker.utils.topic_partition import GROUP_METADATA_TOPIC
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 # Kafka 4's minimum (KIP-1030).
 SEGMENT_BYTES: Final = 1 << 20
@@ -25,6 +25,11 @@ _FLOORS: Final[Mapping[str, tuple[str, int]]] = {
     "log.segment.bytes": ("log.segment.bytes", SEGMENT_BYTES),
     "segment.index.bytes": ("log.index.size.max.bytes", INDEX_BYTES),
     "log.index.size.max.bytes": ("log.index.size.max.bytes", INDEX_BYTES),
+}
+
+_OWN_SEGMENT_KEYS: Final = {
+    GROUP_METADATA_TOPIC: "offsets.topic.segment.bytes",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.segment.bytes",
 }
 
 
@@ -48,9 +53,9 @@ def below_floors(
         floor = floor_of(static_values, name)
         if floor is None or not isinstance(value, int):
             continue
-        offsets_segment = static_values.get("offsets.topic.segment.bytes")
-        if topic == GROUP_METADATA_TOPIC and name == "segment.bytes" and isinstance(offsets_segment, int):
-            floor = min(floor, offsets_segment)
+        own_segment = static_values.get(_OWN_SEGMENT_KEYS.get(topic, ""))
+        if name == "segment.bytes" and isinstance(own_segment, int):
+            floor = min(floor, own_segment)
         if value < floor:
             reason = f"{value} is less than {floor}, the least that clients may set it to"
             problems.append(Problem(name, None, reason))

@@ -293,12 +293,18 @@ class Log:
 
     def last_stable_offset(self) -> int:
         """The last stable offset: transactions below it are decided, so read_committed may read up to it."""
-        state, offsets = self.producers.state, self.offsets
-        if not state.has_transactions:
-            return offsets.high_watermark
+        transactions, offsets = self.producers.state.transactions, self.offsets
+        mark = offsets.high_watermark
+        if not transactions:
+            return mark
         with self.lock:
-            unstable = state.first_unstable_offset(offsets.high_watermark)
-            return offsets.high_watermark if unstable is None else min(unstable, offsets.high_watermark)
+            unstable = transactions.first_unstable_offset(mark)
+        # Retention may have removed the begin of a transaction that nobody ended.
+        return mark if unstable is None else max(min(unstable, mark), offsets.start)
+
+    def fetchable_end(self, *, committed_only: bool) -> int:
+        """The end of what a consumer may read, in the isolation level READ_COMMITTED or the other."""
+        return self.last_stable_offset() if committed_only else self.offsets.high_watermark
 
     # -- removing data
 

@@ -18,6 +18,7 @@ from broker.log.log_offsets import LogOffsets
 from broker.log.log_producers import LogProducers
 from broker.log.log_segments import Segments
 from broker.log.producers.producer_state import BatchMetadata
+from broker.log.producers.verification import VerificationGuard
 from broker.log.results import AppendInfo
 from broker.log.segments.batch_file import INT32_MAX
 from broker.log.segments.segment import AppendedBatch, Segment
@@ -128,7 +129,8 @@ class LogAppender:
         All or nothing. A retried batch is not written again: ``duplicate`` is set. The caller makes the sync
         that ``flush.messages`` may require (``Durability.flush_due``). Raises KafkaError: CORRUPT_MESSAGE,
         INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE,
-        INVALID_TIMESTAMP, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR.
+        INVALID_TIMESTAMP, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE,
+        TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR.
         """
         return self.append_checked(self.check(records, origin), leader_epoch)
 
@@ -155,8 +157,12 @@ class LogAppender:
             )
         return CheckedBatches(records, headers, origin, rules.log_append_time, now_ms)
 
-    def append_checked(self, checked: CheckedBatches, leader_epoch: int) -> AppendInfo:
-        """Appends a result of :meth:`check`, at most once. Raises as :meth:`append_as_leader`."""
+    def append_checked(
+        self, checked: CheckedBatches, leader_epoch: int, guard: VerificationGuard | None = None
+    ) -> AppendInfo:
+        """Appends a result of :meth:`check`, at most once. ``guard`` as for :meth:`ProducerStateManager.check`.
+        Raises as :meth:`append_as_leader`.
+        """
         records, headers, origin, log_append_time, now_ms = checked
         with self._context.lock:
             if log_append_time:  # under the lock, so that append times rise with the offsets
@@ -164,9 +170,11 @@ class LogAppender:
                 headers = validator.stamp_append_time(records, headers, now_ms)
             has_producer = headers[0].producer_id >= 0 if len(headers) == 1 else any_has_producer(headers)
             if has_producer:
-                known = self._producers.state.check(headers, origin)
+                known = self._producers.state.check(headers, origin, guard)
                 if known is not None:
                     return self._duplicate_info(headers, known)
+                if origin is AppendOrigin.COORDINATOR:
+                    self._producers.check_markers(records, headers)
             first_offset = offset = self._offsets.end
             batches: list[AppendedBatch] = []
             position = 0

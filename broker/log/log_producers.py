@@ -14,8 +14,10 @@ from broker.log.log_context import LogContext
 from broker.log.log_offsets import LogOffsets
 from broker.log.log_segments import Segments
 from broker.log.producers import producer_replay
+from broker.log.producers.markers import read_marker
 from broker.log.producers.producer_snapshot import encode_snapshot, snapshot_offsets
-from broker.log.producers.producer_state import ProducerStateManager
+from broker.log.producers.producer_state import ProducerEntry, ProducerStateManager
+from broker.log.producers.verification import NOT_VERIFIED, VerificationGuard
 from broker.log.segments.segment import AppendedBatch
 from broker.record.header import BatchHeader
 from broker.utils.scheduler import KafkaScheduler
@@ -97,7 +99,7 @@ class LogProducers:
         with self._context.lock:
             self._snapshot_due = False
             generation, offset = self._segments.generation, self._offsets.end
-            entries = [entry.copy() for entry in self.state.producers.values()]
+            entries = self.copies()
         data = encode_snapshot(entries)
         with self._context.lock:
             if self._context.is_closed:
@@ -141,6 +143,19 @@ class LogProducers:
             state, segments, start, reindex_from, cancel=cancel, without_producers=without_producers
         )
 
+    def check_markers(self, records: memoryview, headers: Sequence[BatchHeader]) -> None:
+        """Checks the markers among batches that are about to be appended.
+
+        Raises KafkaError: TRANSACTION_COORDINATOR_FENCED, CORRUPT_MESSAGE.
+        """
+        position = 0
+        for header in headers:
+            if header.is_control:
+                marker = read_marker(records, position, header)
+                if marker is not None:
+                    self.state.check_marker(header, marker)
+            position += header.size_bytes
+
     def note(
         self, records: memoryview, headers: Sequence[BatchHeader], batches: Sequence[AppendedBatch]
     ) -> None:
@@ -155,6 +170,29 @@ class LogProducers:
                     what = "note an aborted transaction of"
                     raise self._context.storage_error(what, error, torn=True) from error
             position += batch[2]
+
+    def copies(self) -> list[ProducerEntry]:
+        """Copies of all producers' states, which do not change any more."""
+        with self._context.lock:
+            return [entry.copy() for entry in self.state.producers.values()]
+
+    def has_late_transaction(self, max_timeout_ms: int) -> bool:
+        """As :meth:`ProducerStateManager.has_late_transaction`, now."""
+        if not self.state.transactions:
+            return False
+        with self._context.lock:
+            return self.state.has_late_transaction(self._context.clock.wall_ms(), max_timeout_ms)
+
+    def begin_verification(self, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
+        """The guard for the producer's batch that begins at ``sequence``, whose transaction must be verified
+        before the append. NOT_VERIFIED if the transaction is open here, so that this is not needed.
+        """
+        state = self.state
+        with self._context.lock:
+            if state.has_open_transaction(producer_id):
+                return NOT_VERIFIED
+            now_ms = self._context.clock.wall_ms()
+            return state.verifications.begin(producer_id, epoch, sequence, now_ms)
 
     def expire(self) -> int:
         """Removes producers that were silent for ``producer.id.expiration.ms``; returns how many."""

@@ -172,6 +172,38 @@ class LogReader:
             return look_ups.offset_of_max_timestamp(segments, self._context.lock)
         return look_ups.offset_for_timestamp(segments, timestamp, self._offsets.start, self._context.lock)
 
+    def aborted_in(self, offset: int, read: LogRead, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in ``read``, which began at ``offset`` and ended below
+        ``end_offset``. Some others nearby may be among them.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        """
+        if read.region is None or not self.has_aborts(offset):
+            return []
+        try:
+            bound = look_ups.bound_of(self._segments.all, read, end_offset)
+        except (OSError, struct.error, IndexError):
+            bound = end_offset  # an index was trimmed meanwhile; more is found than needed
+        return self.aborted_transactions(offset, bound)
+
+    def has_aborts(self, offset: int, least_bytes: int = 1) -> bool:
+        """Whether a segment from ``offset`` on has aborted transactions: at least so many bytes of them."""
+        return look_ups.has_aborts(self._segments.all, offset, least_bytes)
+
     def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records in the range, ordered by first offset."""
-        return look_ups.aborted_transactions(self._segments.all, first_offset, end_offset)
+        """Aborted transactions with records in the range, ordered by first offset.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        """
+        segments = self._segments
+        generation = segments.generation
+        if not generation & 1:
+            try:
+                found = look_ups.aborted_transactions(segments.all, first_offset, end_offset)
+            except OSError:
+                pass  # a compaction may have renamed an index; otherwise the lock's holder reports the error
+            else:
+                if generation == segments.generation:
+                    return found
+        with self._context.lock, self._context.failing("look for aborted transactions in"):
+            return look_ups.aborted_transactions(segments.all, first_offset, end_offset)

@@ -184,15 +184,30 @@ def _record_at(
     return None
 
 
+def has_aborts(segments: SegmentList, offset: int, least_bytes: int = 1) -> bool:
+    """Whether a segment from ``offset`` on has at least so many bytes of aborted transactions."""
+    return any(
+        segment.txn_index.size >= least_bytes for segment in segments[max(floor_index(segments, offset), 0) :]
+    )
+
+
+def bound_of(segments: SegmentList, read: LogRead, end_offset: int) -> int:
+    """An offset above those of all batches in ``read``, as low as the index can tell."""
+    if read.region is None:
+        return read.base_offset
+    number = floor_index(segments, read.base_offset)
+    bound = segments[number].offset_index.bound_at(read.region.position + read.region.size)
+    if bound is None:
+        bound = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+    return min(bound, end_offset)
+
+
 def aborted_transactions(
     segments: SegmentList, first_offset: int, end_offset: int
 ) -> list[AbortedTransaction]:
     """The aborted transactions with records in the range, by first offset, for read_committed fetches."""
     found: list[AbortedTransaction] = []
     for segment in segments[max(floor_index(segments, first_offset), 0) :]:
-        entries = segment.txn_index.entries()
-        found += [t for t in entries if t.last_offset >= first_offset and t.first_offset < end_offset]
-        # Transactions that end later also began after this point, so the range is covered.
-        if any(entry.last_stable_offset >= end_offset for entry in entries):
+        if segment.txn_index.collect(first_offset, end_offset, found):
             break
     return sorted(found, key=lambda transaction: transaction.first_offset)

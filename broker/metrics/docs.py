@@ -47,6 +47,9 @@ _BEANS: Final[Mapping[str, str]] = {
     "kafka_controller_controllerstats_": "kafka.controller:type=ControllerStats",
     "kafka_controller_controllereventmanager_": "kafka.controller:type=ControllerEventManager",
     "kafka_coordinator_group_groupmetadatamanager_": "kafka.coordinator.group:type=GroupMetadataManager",
+    "kafka_coordinator_transaction_transactionmarkerchannelmanager_": (
+        "kafka.coordinator.transaction:type=TransactionMarkerChannelManager"
+    ),
     "kafka_log_logcleanermanager_": "kafka.log:type=LogCleanerManager",
     "kafka_log_logcleaner": "kafka.log:type=LogCleaner",
     "kafka_log_logmanager_": "kafka.log:type=LogManager",

@@ -39,6 +39,11 @@ class ApiKey(IntEnum):
     DELETE_TOPICS = 20
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -61,6 +66,9 @@ class ApiKey(IntEnum):
     ALTER_USER_SCRAM_CREDENTIALS = 51
     ALTER_PARTITION = 56
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     ALLOCATE_PRODUCER_IDS = 67
 
 
@@ -108,6 +116,11 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.DELETE_TOPICS, "delete_topics", 0, 6, 4),
         Api(ApiKey.INIT_PRODUCER_ID, "init_producer_id", 0, 5, 2),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "offset_for_leader_epoch", 0, 4, 4),
+        Api(ApiKey.ADD_PARTITIONS_TO_TXN, "add_partitions_to_txn", 0, 5, 3),
+        Api(ApiKey.ADD_OFFSETS_TO_TXN, "add_offsets_to_txn", 0, 4, 3),
+        Api(ApiKey.END_TXN, "end_txn", 0, 4, 3),
+        Api(ApiKey.WRITE_TXN_MARKERS, "write_txn_markers", 0, 1, 1),
+        Api(ApiKey.TXN_OFFSET_COMMIT, "txn_offset_commit", 0, 4, 3),
         Api(ApiKey.DESCRIBE_ACLS, "describe_acls", 0, 3, 2),
         Api(ApiKey.CREATE_ACLS, "create_acls", 0, 3, 2),
         Api(ApiKey.DELETE_ACLS, "delete_acls", 0, 3, 2),
@@ -130,6 +143,9 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "alter_user_scram_credentials", 0, 0, 0),
         Api(ApiKey.ALTER_PARTITION, "alter_partition", 0, 3, 0),
         Api(ApiKey.DESCRIBE_CLUSTER, "describe_cluster", 0, 1, 0),
+        Api(ApiKey.DESCRIBE_PRODUCERS, "describe_producers", 0, 0, 0),
+        Api(ApiKey.DESCRIBE_TRANSACTIONS, "describe_transactions", 0, 0, 0),
+        Api(ApiKey.LIST_TRANSACTIONS, "list_transactions", 0, 1, 0),
         Api(ApiKey.ALLOCATE_PRODUCER_IDS, "allocate_producer_ids", 0, 0, 0),
     )
 }

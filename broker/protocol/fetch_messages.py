@@ -35,11 +35,13 @@ _SESSION = Struct(">ihi")
 _EPOCH_AND_END = Struct(">iq")
 _NO_ID = bytes(16)
 _NO_ABORTED = _INT32.pack(-1)
+_ABORTED = Struct(">qq")
 
 
 class FetchedPartition(NamedTuple):
     """A partition of a Fetch response. ``records`` is what to send, or None. ``diverging`` is (epoch, end
-    offset) for followers (KIP-595). ``leader`` is (id, epoch) if another broker leads.
+    offset) for followers (KIP-595). ``leader`` is (id, epoch) if another broker leads. ``aborted`` are aborted
+    transactions as (producer id, first offset, ...), None for a reader that did not ask for them.
     """
 
     partition: int
@@ -50,6 +52,7 @@ class FetchedPartition(NamedTuple):
     records: FileRegion | None = None
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
+    aborted: Sequence[tuple[int, int, int, int]] | None = None
 
 
 def encode_fetch_response(
@@ -105,10 +108,17 @@ class _Encoder:
 
     def partition(self, partition: FetchedPartition) -> None:
         self.fixed(partition)
-        self._pending.append(_NO_ABORTED)
+        self.aborted(partition)
         if self._version >= 11:
             self._pending.append(b"\xff\xff\xff\xff")  # preferred_read_replica: the leader
         self.records(partition.records)
+
+    def aborted(self, partition: FetchedPartition) -> None:
+        if partition.aborted is None:
+            self._pending.append(_NO_ABORTED)
+        else:
+            self.array(len(partition.aborted))
+            self._pending += [_ABORTED.pack(each[0], each[1]) for each in partition.aborted]
 
     def fixed(self, partition: FetchedPartition) -> None:
         if self._version >= 5:
@@ -168,7 +178,12 @@ class _FlexibleEncoder(_Encoder):
 
     def partition(self, partition: FetchedPartition) -> None:
         self.fixed(partition)
-        self._pending.append(b"\0\xff\xff\xff\xff")  # no aborted transactions; no preferred read replica
+        if partition.aborted is None:
+            self._pending.append(b"\0\xff\xff\xff\xff")  # no aborted transactions; no preferred read replica
+        else:
+            self.array(len(partition.aborted))
+            self._pending += [_ABORTED.pack(each[0], each[1]) + b"\0" for each in partition.aborted]
+            self._pending.append(b"\xff\xff\xff\xff")
         self.records(partition.records)
         self._pending.append(_partition_tags(partition))
 

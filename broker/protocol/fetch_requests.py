@@ -38,6 +38,8 @@ _PARTITION_V9 = Struct(">iiqqi")
 _PARTITION_V12 = Struct(">iiqiqi")
 NO_SESSION, FINAL_EPOCH = 0, -1
 CONSUMER_REPLICA_ID: Final = -1
+#: The isolation level of a consumer that reads only records whose transactions are decided.
+READ_COMMITTED: Final = 1
 
 
 @dataclass(slots=True)

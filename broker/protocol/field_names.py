@@ -9,6 +9,18 @@ from __future__ import annotations
 from typing import Final
 
 _ROWS: Final = """
+add_offsets_to_txn request AddOffsetsToTxnRequest: group_id producer_epoch producer_id transactional_id
+add_offsets_to_txn response AddOffsetsToTxnResponse: error_code throttle_time
+add_partitions_to_txn request AddPartitionsToTxnRequest: transactions v3_and_below_producer_epoch
+        v3_and_below_producer_id v3_and_below_topics v3_and_below_transactional_id
+add_partitions_to_txn request AddPartitionsToTxnTopic: name partitions
+add_partitions_to_txn request AddPartitionsToTxnTransaction: producer_epoch producer_id topics
+        transactional_id verify_only
+add_partitions_to_txn response AddPartitionsToTxnPartitionResult: partition_error_code partition_index
+add_partitions_to_txn response AddPartitionsToTxnResponse: error_code results_by_topic_v3_and_below
+        results_by_transaction throttle_time
+add_partitions_to_txn response AddPartitionsToTxnResult: topic_results transactional_id
+add_partitions_to_txn response AddPartitionsToTxnTopicResult: name results_by_partition
 allocate_producer_ids request AllocateProducerIdsRequest: broker_epoch broker_id
 allocate_producer_ids response AllocateProducerIdsResponse: error_code producer_id_len producer_id_start
         throttle_time
@@ -131,6 +143,18 @@ describe_log_dirs response DescribeLogDirsPartition: is_future_key offset_lag pa
 describe_log_dirs response DescribeLogDirsResponse: error_code results throttle_time
 describe_log_dirs response DescribeLogDirsResult: error_code log_dir topics total_bytes usable_bytes
 describe_log_dirs response DescribeLogDirsTopic: name partitions
+describe_producers request DescribeProducersRequest: topics
+describe_producers request TopicRequest: name partition_indexes
+describe_producers response DescribeProducersResponse: throttle_time topics
+describe_producers response PartitionResponse: active_producers error_code error_message partition_index
+describe_producers response ProducerState: coordinator_epoch current_txn_start_offset last_sequence
+        last_timestamp producer_epoch producer_id
+describe_producers response TopicResponse: name partitions
+describe_transactions request DescribeTransactionsRequest: transactional_ids
+describe_transactions response DescribeTransactionsResponse: throttle_time transaction_states
+describe_transactions response TopicData: partitions topic
+describe_transactions response TransactionState: error_code producer_epoch producer_id topics
+        transaction_start_time transaction_state transaction_timeout transactional_id
 describe_user_scram_credentials request DescribeUserScramCredentialsRequest: users
 describe_user_scram_credentials request UserName: name
 describe_user_scram_credentials response CredentialInfo: iterations mechanism
@@ -143,6 +167,8 @@ elect_leaders request TopicPartitions: partitions topic
 elect_leaders response ElectLeadersResponse: error_code replica_election_results throttle_time
 elect_leaders response PartitionResult: error_code error_message partition_id
 elect_leaders response ReplicaElectionResult: partition_result topic
+end_txn request EndTxnRequest: committed producer_epoch producer_id transactional_id
+end_txn response EndTxnResponse: error_code throttle_time
 expire_delegation_token request ExpireDelegationTokenRequest: expiry_time_period hmac
 expire_delegation_token response ExpireDelegationTokenResponse: error_code expiry_timestamp throttle_time
 fetch request FetchPartition: current_leader_epoch fetch_offset last_fetched_epoch log_start_offset
@@ -213,6 +239,10 @@ list_partition_reassignments response ListPartitionReassignmentsResponse: error_
 list_partition_reassignments response OngoingPartitionReassignment: adding_replicas partition_index
         removing_replicas replicas
 list_partition_reassignments response OngoingTopicReassignment: name partitions
+list_transactions request ListTransactionsRequest: duration_filter producer_id_filters state_filters
+list_transactions response ListTransactionsResponse: error_code throttle_time transaction_states
+        unknown_state_filters
+list_transactions response TransactionState: producer_id transaction_state transactional_id
 metadata request MetadataRequest: allow_auto_topic_creation include_cluster_authorized_operations
         include_topic_authorized_operations topics
 metadata request MetadataRequestTopic: name topic_id
@@ -277,6 +307,14 @@ sync_group request SyncGroupRequest: assignments generation_id group_id group_in
         protocol_name protocol_type
 sync_group request SyncGroupRequestAssignment: assignment member_id
 sync_group response SyncGroupResponse: assignment error_code protocol_name protocol_type throttle_time
+txn_offset_commit request TxnOffsetCommitRequest: generation_id group_id group_instance_id member_id
+        producer_epoch producer_id topics transactional_id
+txn_offset_commit request TxnOffsetCommitRequestPartition: committed_leader_epoch committed_metadata
+        committed_offset partition_index
+txn_offset_commit request TxnOffsetCommitRequestTopic: name partitions
+txn_offset_commit response TxnOffsetCommitResponse: throttle_time topics
+txn_offset_commit response TxnOffsetCommitResponsePartition: error_code partition_index
+txn_offset_commit response TxnOffsetCommitResponseTopic: name partitions
 update_metadata request UpdateMetadataBroker: endpoints id_ rack v0_host v0_port
 update_metadata request UpdateMetadataEndpoint: host listener port security_protocol
 update_metadata request UpdateMetadataPartitionState: controller_epoch isr leader leader_epoch
@@ -285,5 +323,13 @@ update_metadata request UpdateMetadataRequest: broker_epoch controller_epoch con
         is_k_raft_controller live_brokers topic_states type_ ungrouped_partition_states
 update_metadata request UpdateMetadataTopicState: partition_states topic_id topic_name
 update_metadata response UpdateMetadataResponse: error_code
+write_txn_markers request WritableTxnMarker: coordinator_epoch producer_epoch producer_id topics
+        transaction_result
+write_txn_markers request WritableTxnMarkerTopic: name partition_indexes
+write_txn_markers request WriteTxnMarkersRequest: markers
+write_txn_markers response WritableTxnMarkerPartitionResult: error_code partition_index
+write_txn_markers response WritableTxnMarkerResult: producer_id topics
+write_txn_markers response WritableTxnMarkerTopicResult: name partitions
+write_txn_markers response WriteTxnMarkersResponse: markers
 """
 FIELD_NAMES: Final = dict(row.split(": ", 1) for row in _ROWS.replace("\n    ", " ").strip().splitlines())

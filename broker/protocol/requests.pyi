@@ -183,6 +183,70 @@ class OffsetForLeaderEpochRequest:
     topics: Sequence[OffsetForLeaderTopic]
     replica_id: int  # from 3
 
+class AddPartitionsToTxnTopic:
+    name: str
+    partitions: Sequence[int]
+
+class AddPartitionsToTxnRequest:
+    v3_and_below_transactional_id: str  # 0 to 3
+    v3_and_below_producer_id: int  # 0 to 3
+    v3_and_below_producer_epoch: int  # 0 to 3
+    v3_and_below_topics: Sequence[AddPartitionsToTxnTopic]  # 0 to 3
+    transactions: Sequence[AddPartitionsToTxnTransaction]  # from 4
+
+class AddPartitionsToTxnTransaction:
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    verify_only: bool
+    topics: Sequence[AddPartitionsToTxnTopic]
+
+class AddOffsetsToTxnRequest:
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    group_id: str
+
+class EndTxnRequest:
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+
+class WritableTxnMarkerTopic:
+    name: str
+    partition_indexes: Sequence[int]
+
+class WritableTxnMarker:
+    producer_id: int
+    producer_epoch: int
+    transaction_result: bool
+    topics: Sequence[WritableTxnMarkerTopic]
+    coordinator_epoch: int
+
+class WriteTxnMarkersRequest:
+    markers: Sequence[WritableTxnMarker]
+
+class TxnOffsetCommitRequestPartition:
+    partition_index: int
+    committed_offset: int
+    committed_metadata: str | None
+    committed_leader_epoch: int  # from 2
+
+class TxnOffsetCommitRequestTopic:
+    name: str
+    partitions: Sequence[TxnOffsetCommitRequestPartition]
+
+class TxnOffsetCommitRequest:
+    transactional_id: str
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    topics: Sequence[TxnOffsetCommitRequestTopic]
+    generation_id: int  # from 3
+    member_id: str  # from 3
+    group_instance_id: str | None  # from 3
+
 class DescribeAclsRequest:
     resource_type_filter: int
     resource_name_filter: str | None
@@ -370,6 +434,21 @@ class AlterUserScramCredentialsRequest:
 class DescribeClusterRequest:
     include_cluster_authorized_operations: bool
     endpoint_type: int  # from 1
+
+class TopicRequest:
+    name: str
+    partition_indexes: Sequence[int]
+
+class DescribeProducersRequest:
+    topics: Sequence[TopicRequest]
+
+class DescribeTransactionsRequest:
+    transactional_ids: Sequence[str]
+
+class ListTransactionsRequest:
+    state_filters: Sequence[str]
+    producer_id_filters: Sequence[int]
+    duration_filter: int  # from 1
 
 class AllocateProducerIdsRequest:
     broker_id: int

@@ -63,6 +63,39 @@ class OffsetForLeaderEpochResponse:
     topics: Sequence[OffsetForLeaderTopicResult]
     throttle_time: dt.timedelta  # from 2
 
+class AddPartitionsToTxnPartitionResult:
+    partition_index: int
+    partition_error_code: int
+
+class AddPartitionsToTxnTopicResult:
+    name: str
+    results_by_partition: Sequence[AddPartitionsToTxnPartitionResult]
+
+class AddPartitionsToTxnResponse:
+    throttle_time: dt.timedelta
+    results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnTopicResult]  # 0 to 3
+    error_code: int  # from 4
+    results_by_transaction: Sequence[AddPartitionsToTxnResult]  # from 4
+
+class AddPartitionsToTxnResult:
+    transactional_id: str
+    topic_results: Sequence[AddPartitionsToTxnTopicResult]
+
+class WritableTxnMarkerPartitionResult:
+    partition_index: int
+    error_code: int
+
+class WritableTxnMarkerTopicResult:
+    name: str
+    partitions: Sequence[WritableTxnMarkerPartitionResult]
+
+class WritableTxnMarkerResult:
+    producer_id: int
+    topics: Sequence[WritableTxnMarkerTopicResult]
+
+class WriteTxnMarkersResponse:
+    markers: Sequence[WritableTxnMarkerResult]
+
 class AllocateProducerIdsResponse:
     throttle_time: dt.timedelta
     error_code: int

@@ -40,6 +40,7 @@ _WITHOUT: Final = frozenset(
         ApiKey.STOP_REPLICA,
         ApiKey.UPDATE_METADATA,
         ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.WRITE_TXN_MARKERS,
     )
 )
 # From here on the tag of finalized_features_epoch and the number of tags follow the field in ApiVersions.

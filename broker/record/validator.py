@@ -115,7 +115,7 @@ def check_batches(
     """The headers of all batches in ``records``, each of them valid.
 
     ``where`` names the partition in messages. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD,
-    MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP, INVALID_TXN_STATE.
+    MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP.
     """
     end = len(records)
     headers = []
@@ -200,12 +200,10 @@ def _check_client_batch(header: BatchHeader, where: object) -> None:
             f"producer id {header.producer_id} with sequence {header.base_sequence} "
             f"and epoch {header.producer_epoch}"
         )
+    elif header.producer_id < 0 and header.attributes & TRANSACTIONAL_FLAG:
+        problem = "transactional records need a producer id"
     if problem is not None:
         raise KafkaError(Errors.INVALID_RECORD, f"{where}: invalid record batch: {problem}")
-    if header.attributes & TRANSACTIONAL_FLAG:
-        raise KafkaError(
-            Errors.INVALID_TXN_STATE, f"{where}: record batch was not part of an ongoing transaction"
-        )
 
 
 def _check_inside(

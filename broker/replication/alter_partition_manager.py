@@ -23,6 +23,7 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress, ClusterView
+from broker.replication.kept_channel import KeptChannel
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
@@ -53,14 +54,12 @@ class AlterPartitionManager:
         self._broker_id = broker_id
         self._cluster = cluster
         self._broker_epoch = broker_epoch
-        self._make_channel = make_channel
+        self._channel = KeptChannel(make_channel, f"broker-{broker_id}-alter-partition")
         self._on_accepted = on_accepted
         self._on_refused = on_refused
         self._pending: dict[TopicPartition, IsrChange] = {}
         self._wakeup = threading.Condition()  # lock order 60
         self._stopped = False
-        self._channel: BrokerChannel | None = None
-        self._address: BrokerAddress | None = None
         self._thread = threading.Thread(target=self._run, name="alter-partition", daemon=True)
 
     def submit(self, change: IsrChange) -> None:
@@ -75,8 +74,7 @@ class AlterPartitionManager:
         with self._wakeup:
             self._stopped = True
             self._wakeup.notify()
-        if self._channel is not None:
-            self._channel.close()
+        self._channel.close()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -117,7 +115,7 @@ class AlterPartitionManager:
         if address is None:
             return batch
         try:
-            message = self._channel_to(address).request(
+            message = self._channel.to(address).request(
                 ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, self._request(batch).fields()
             )
         except (ChannelError, ProtocolError) as error:
@@ -131,14 +129,6 @@ class AlterPartitionManager:
                 )
             return batch
         return self._apply(batch, response)
-
-    def _channel_to(self, address: BrokerAddress) -> BrokerChannel:
-        if self._channel is None or address != self._address:
-            if self._channel is not None:
-                self._channel.close()
-            self._channel = self._make_channel(address, f"broker-{self._broker_id}-alter-partition")
-            self._address = address
-        return self._channel
 
     def _request(self, batch: list[IsrChange]) -> AlterPartitionRequest:
         topics: dict[uuid.UUID | None, list[IsrChange]] = {}

@@ -46,7 +46,8 @@ Fetched = list[tuple[FetchEntry, FetchedPartition]]
 
 class FetchParams(NamedTuple):
     """Who fetches, how much, and how long to wait; Kafka's FetchParams. ``replica_id`` is -1 for consumers;
-    ``replica_epoch`` is the follower's broker epoch, -1 if not given.
+    ``replica_epoch`` is the follower's broker epoch, -1 if not given. ``committed_only``: a consumer reads only
+    records whose transactions are decided (READ_COMMITTED).
     """
 
     replica_id: int
@@ -54,6 +55,7 @@ class FetchParams(NamedTuple):
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
+    committed_only: bool = False
 
     @property
     def from_follower(self) -> bool:
@@ -114,7 +116,12 @@ class DelayedFetch(DelayedOperation):
         """
         partition.require_leader(entry.current_leader_epoch)
         log = partition.log
-        end_offset = log.offsets.end if self._params.from_follower else log.offsets.high_watermark
+        params = self._params
+        end_offset = (
+            log.offsets.end
+            if params.from_follower
+            else log.fetchable_end(committed_only=params.committed_only)
+        )
         if entry.fetch_offset >= end_offset or (self._held_back is not None and self._held_back(partition)):
             return 0
         if self._params.min_bytes <= 1:

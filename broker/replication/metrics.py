@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.cluster.isr import behind_ms
+from broker.cluster.partition import Partition
 from broker.metrics.registry import Metrics
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.replica_manager import ReplicaManager
@@ -19,9 +20,12 @@ def register_metrics(
     fetchers: ReplicaFetcherManager,
     follower_quota: ReplicationQuota,
     clock: Clock,
+    *,
+    max_transaction_timeout_ms: int,
 ) -> None:
     """Registers gauges that are read at each scrape; they cost nothing between scrapes."""
     _register_partitions(metrics, replicas)
+    _register_transactions(metrics, replicas, max_transaction_timeout_ms)
     _register_traffic(metrics, replicas.traffic)
     metrics.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
@@ -103,6 +107,40 @@ def _register_partitions(metrics: Metrics, replicas: ReplicaManager) -> None:
         "Replicas offline because their log directory failed",
         lambda: float(replicas.offline_count),
     )
+
+
+def _register_transactions(metrics: Metrics, replicas: ReplicaManager, max_timeout_ms: int) -> None:
+    metrics.gauge(
+        "kafka_cluster_partition_laststableoffsetlag",
+        "How far a partition's last stable offset is behind its high watermark, in offsets",
+        lambda: {
+            (partition.topic_partition.topic, str(partition.topic_partition.partition)): float(
+                _stable_lag(partition)
+            )
+            for partition in replicas.partitions()
+        },
+        labels=("topic", "partition"),
+    )
+    metrics.gauge(
+        "kafka_server_replicamanager_partitionswithlatetransactionscount",
+        "Partitions led here with a transaction that should have timed out five minutes ago",
+        lambda: float(
+            sum(
+                partition.is_leader and partition.log.producers.has_late_transaction(max_timeout_ms)
+                for partition in replicas.partitions()
+            )
+        ),
+    )
+    metrics.gauge(
+        "kafka_server_replicamanager_produceridcount",
+        "Producers known to the partitions here",
+        lambda: float(sum(len(each.log.producer_state.producers) for each in replicas.partitions())),
+    )
+
+
+def _stable_lag(partition: Partition) -> int:
+    stable = partition.log.last_stable_offset()  # first, because the high watermark only rises
+    return partition.log.high_watermark - stable
 
 
 def _count(replicas: ReplicaManager, key: str) -> Callable[[], float]:

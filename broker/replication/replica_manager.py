@@ -15,6 +15,7 @@ from broker.cluster.partition import Partition
 from broker.cluster.results import Awaited
 from broker.log.log import AppendOrigin, Log
 from broker.log.log_manager import LogManager
+from broker.log.producers.verification import VerificationGuard
 from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
@@ -29,6 +30,7 @@ from broker.replication.group_commit import Failures, GroupCommit
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.session_news import DelayedSessionFetch, NewsBoard, SessionNews, stir_what_is_left
 from broker.replication.traffic import Traffic, log_refusal
+from broker.replication.transaction_verification import Guards
 from broker.utils.clock import Clock
 from broker.utils.purgatory import Purgatory
 from broker.utils.timer import Timer
@@ -161,19 +163,27 @@ class ReplicaManager:
         entries: Mapping[TopicPartition, memoryview],
         callback: AppendCallback,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        guards: Guards | None = None,
     ) -> None:
         """Appends each entry and answers when ``required_acks`` (-1, 0, 1) is satisfied or
         after ``timeout_ms``.
 
-        ``entries`` holds writable views of whole batches; offsets and epochs are set in place. The callback
-        runs at once or later, on any thread, with no lock held.
+        ``entries`` holds writable views of whole batches; offsets and epochs are set in place. ``guards`` are
+        those of transactional batches (:mod:`.transaction_verification`). The callback runs at once or later,
+        on any thread, with no lock held.
         """
         responses: dict[TopicPartition, PartitionResponse] = {}
         pending: dict[TopicPartition, Awaited] = {}
         unsynced: list[Partition] = []
         for topic_partition, records in entries.items():
             responses[topic_partition] = self._append(
-                topic_partition, records, required_acks, origin, pending, unsynced
+                topic_partition,
+                records,
+                required_acks,
+                origin,
+                pending,
+                unsynced,
+                None if guards is None else guards.get(topic_partition),
             )
         if not unsynced:
             self._await_replicas(timeout_ms, required_acks, pending, responses, callback)
@@ -221,6 +231,7 @@ class ReplicaManager:
         origin: AppendOrigin,
         pending: dict[TopicPartition, Awaited],
         unsynced: list[Partition],
+        guard: VerificationGuard | None,
     ) -> PartitionResponse:
         try:
             if origin is AppendOrigin.CLIENT and topic_partition.topic in INTERNAL_TOPICS:
@@ -231,7 +242,7 @@ class ReplicaManager:
             if partition is None:
                 raise self.absence(topic_partition)
             info, advanced, awaited, is_committed = partition.append_as_leader(
-                records, required_acks=required_acks, origin=origin
+                records, required_acks=required_acks, origin=origin, guard=guard
             )
         except KafkaError as error:
             return self.append_refused(topic_partition, error)
@@ -374,23 +385,34 @@ class ReplicaManager:
             if result.hw_advanced:
                 self.wake(topic_partition)
             mark, start = result.high_watermark, result.log_start_offset
+            stable = partition.log.last_stable_offset()
             records = None if result.read is None else result.read.region
             if throttled and records is not None:
                 self.leader_quota.record(records.size)
-            return FetchedPartition(index, Errors.NONE, mark, mark, start, records, result.diverging)
+            return FetchedPartition(index, Errors.NONE, mark, stable, start, records, result.diverging)
         diverging = None
         if entry.last_fetched_epoch >= 0:
             partition.require_leader(entry.current_leader_epoch)
             diverging = partition.diverging_epoch(entry.fetch_offset, entry.last_fetched_epoch)
         log = partition.log
-        region = None
+        stable = log.last_stable_offset()
+        mark = log.offsets.high_watermark  # read after it, so that it is not before it
+        region = aborted = None
         if diverging is None:
+            end_offset = stable if params.committed_only else mark
             read = partition.read_as_consumer(
-                entry.fetch_offset, max_bytes, entry.current_leader_epoch, min_one=min_one
+                entry.fetch_offset,
+                max_bytes,
+                entry.current_leader_epoch,
+                min_one=min_one,
+                end_offset=end_offset,
             )
             region = read.region
-        mark = log.offsets.high_watermark
-        return FetchedPartition(index, Errors.NONE, mark, mark, log.offsets.start, region, diverging)
+            if params.committed_only:
+                aborted = log.reader.aborted_in(entry.fetch_offset, read, end_offset)
+        return FetchedPartition(
+            index, Errors.NONE, mark, stable, log.offsets.start, region, diverging, aborted=aborted
+        )
 
     def _may_hold_back(self, params: FetchParams) -> bool:
         return params.from_follower and self.leader_quota.is_set

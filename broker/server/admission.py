@@ -74,6 +74,8 @@ _ASKS_ADMIN: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, blocks=64, a
 _BROKERS: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, most_elements=2_200_000, for_brokers=True)
 # A broker's requests on its own behalf: no arrays but tags.
 _OF_ONE_BROKER: Final = Rule(here_bytes=_ON_HANDLERS, here_elements=0, most_elements=1_000, for_brokers=True)
+# Markers come from brokers and, for hanging transactions, from an administrator. Each partition is an append of 50 µs.
+_MARKERS: Final = Rule(here_elements=64)
 
 RULES: Final[Mapping[ApiKey, Rule]] = {
     # Records and positions are parsed in place: bytes cost nothing, a partition costs a few microseconds.
@@ -100,6 +102,11 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.DELETE_TOPICS: _ADMIN,
     ApiKey.INIT_PRODUCER_ID: Rule(),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(here_elements=128, asks_only=True),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Rule(),
+    ApiKey.ADD_OFFSETS_TO_TXN: Rule(),
+    ApiKey.END_TXN: Rule(),
+    ApiKey.WRITE_TXN_MARKERS: _MARKERS,
+    ApiKey.TXN_OFFSET_COMMIT: Rule(),
     ApiKey.DESCRIBE_ACLS: _ASKS_HANDLERS,  # returns all ACLs
     ApiKey.CREATE_ACLS: _ADMIN,
     ApiKey.DELETE_ACLS: _ADMIN,
@@ -122,5 +129,8 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _ADMIN,
     ApiKey.ALTER_PARTITION: _BROKERS,
     ApiKey.DESCRIBE_CLUSTER: _ASKS,
+    ApiKey.DESCRIBE_PRODUCERS: _ASKS_HANDLERS,  # returns all producers of a partition
+    ApiKey.DESCRIBE_TRANSACTIONS: _ASKS_HANDLERS,  # one name can request megabytes of partitions
+    ApiKey.LIST_TRANSACTIONS: _ASKS_HANDLERS,  # returns all transactions
     ApiKey.ALLOCATE_PRODUCER_IDS: _OF_ONE_BROKER,
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 import structlog
 
@@ -20,11 +21,40 @@ from broker.protocol.responses import CreateTopicsResponse
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress
 from broker.server.metadata_cache import MetadataCache
-from broker.utils.topic_partition import GROUP_METADATA_TOPIC
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 _log = structlog.get_logger(__name__)
 _VERSION = 7
 _TIMEOUT_MS = 10_000
+
+
+def _offsets_topic(config: BrokerConfig) -> tuple[int, int, dict[str, object]]:
+    """Its partitions, replicas and configs."""
+    configs: dict[str, object] = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": config.int("offsets.topic.segment.bytes"),
+    }
+    partitions = config.int("offsets.topic.num.partitions")
+    return partitions, config.int("offsets.topic.replication.factor"), configs
+
+
+def _transactions_topic(config: BrokerConfig) -> tuple[int, int, dict[str, object]]:
+    configs: dict[str, object] = {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": config.int("transaction.state.log.min.isr"),
+        "segment.bytes": config.int("transaction.state.log.segment.bytes"),
+        "unclean.leader.election.enable": "false",
+    }
+    partitions = config.int("transaction.state.log.num.partitions")
+    return partitions, config.int("transaction.state.log.replication.factor"), configs
+
+
+_INTERNAL: Final = {
+    GROUP_METADATA_TOPIC: (_offsets_topic, "offsets.topic.replication.factor"),
+    TRANSACTION_STATE_TOPIC: (_transactions_topic, "transaction.state.log.replication.factor"),
+}
 
 
 def _costs_nothing(_partitions: int) -> None:
@@ -71,8 +101,8 @@ class AutoTopicCreation:
         self._ask({topic: self._user_topic(topic) for topic in self._within_rate(topics, spend)})
 
     def ensure_internal(self, topic: str = GROUP_METADATA_TOPIC) -> None:
-        """Requests ``__consumer_offsets``, with at most as many replicas as there are live brokers."""
-        self._ask({topic: self._offsets_topic()})
+        """Requests an internal topic, with at most as many replicas as there are live brokers."""
+        self._ask({topic: self._internal_topic(topic)})
 
     def _within_rate(self, topics: Iterable[str], spend: Callable[[int], None]) -> list[str]:
         within = []
@@ -103,29 +133,25 @@ class AutoTopicCreation:
             "configs": [],
         }
 
-    def _offsets_topic(self) -> Fields:
-        wanted = self._config.int("offsets.topic.replication.factor")
+    def _internal_topic(self, topic: str) -> Fields:
+        settings, factor = _INTERNAL[topic]
+        partitions, wanted, configs = settings(self._config)
         alive = max(len(self._cache.alive_broker_ids()), 1)
         if alive < wanted:
             _log.warning(
                 "internal_topic_has_fewer_replicas",
-                topic=GROUP_METADATA_TOPIC,
+                topic=topic,
                 wanted=wanted,
                 live_brokers=alive,
-                config="offsets.topic.replication.factor",
+                config=factor,
                 action="the controller adds replicas when brokers join",
             )
-        settings = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(self._config.int("offsets.topic.segment.bytes")),
-        }
         return {
-            "name": GROUP_METADATA_TOPIC,
-            "num_partitions": self._config.int("offsets.topic.num.partitions"),
+            "name": topic,
+            "num_partitions": partitions,
             "replication_factor": min(wanted, alive),
             "assignments": [],
-            "configs": [{"name": name, "value": value} for name, value in settings.items()],
+            "configs": [{"name": name, "value": str(value)} for name, value in configs.items()],
         }
 
     def _ask(self, topics: Mapping[str, Fields]) -> None:

@@ -33,6 +33,7 @@ from broker.network import metrics as network_metrics
 from broker.network.acceptor import BindError
 from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
+from broker.replication.transaction_markers import TransactionMarkers
 from broker.server import assembly, last_log_dir
 from broker.server import metrics as server_metrics
 from broker.server.apis.context import ApiContext
@@ -59,6 +60,8 @@ from broker.server.replication_service import ReplicationService
 from broker.server.reports import Parts, Reports
 from broker.server.security_parts import SecurityParts, start_tokens
 from broker.server.stopping.handover import hand_over_leadership
+from broker.server.transaction_topic import start_transaction_coordinator
+from broker.server.transactions import start_verification
 from broker.server.zookeeper_access import access_of
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
@@ -272,7 +275,9 @@ class BrokerServer:
             cache=self.metadata_cache,
             timer=self.timer,
             clock=self._clock,
-            listener=leadership_listener(lambda: self.group_coordinator),
+            listener=leadership_listener(
+                lambda: self.group_coordinator, lambda: self.transaction_coordinator
+            ),
             store=self.store,
             invite=self._sockets.invite,
             security=self._security.tls.between_brokers,
@@ -296,6 +301,15 @@ class BrokerServer:
         self.topic_admin = TopicAdmin(self.config, self.store)
 
     def _start_groups(self, steps: StartupSteps) -> None:
+        self._verification = start_verification(
+            lambda: self.config,
+            self.broker_id,
+            self.replica_manager,
+            self.metadata_cache,
+            steps,
+            make_channel=self._make_channel,
+            metrics=self.metrics,
+        )
         self.group_coordinator = start_group_coordinator(
             self.config,
             self.broker_id,
@@ -305,6 +319,13 @@ class BrokerServer:
             timer=self.timer,
             clock=self._clock,
             metrics=self.metrics,
+            verification=self._verification,
+        )
+        self._markers = TransactionMarkers(
+            self.replica_manager,
+            self._clock,
+            self.config.int("request.timeout.ms"),
+            self.group_coordinator.transactions.on_marker,
         )
         make_channel = assembly.make_lag_channel_maker(self.config, self._security.tls.between_brokers)
         self.consumer_lag = start_consumer_lag(
@@ -322,6 +343,17 @@ class BrokerServer:
         auto_topics = AutoTopicCreation(self.config, cache, make_channel, submit)
         producer_ids = ProducerIdManager(
             self.broker_id, self._membership.broker_epoch, cache, make_channel, submit
+        )
+        self.transaction_coordinator = start_transaction_coordinator(
+            self.config,
+            self.replica_manager,
+            cache,
+            steps,
+            producer_ids=producer_ids,
+            make_channel=make_channel,
+            own_markers=self._markers,
+            clock=self._clock,
+            metrics=self.metrics,
         )
         peers = assembly.make_broker_peers(self.config, self.store)
         steps.undo_by("BrokerPeers", peers.close)
@@ -345,6 +377,7 @@ class BrokerServer:
             controller=self.controller,
             topic_admin=self.topic_admin,
             group_coordinator=self.group_coordinator,
+            transaction_coordinator=self.transaction_coordinator,
             dynamic_config=self.dynamic_config,
             auto_topics=auto_topics,
             producer_ids=producer_ids,
@@ -361,7 +394,9 @@ class BrokerServer:
             tokens=start_tokens(
                 self.config, self.store, self.controller, steps, scheduler=self.scheduler, clock=self._clock
             ),
+            verification=self._verification,
         )
+        self._ctx.markers = self._markers
         self._apis = Apis(self._ctx)
         self._security.startup(self.scheduler)
         self._sasl = self._security.make_sasl(self._ctx)

@@ -1,10 +1,11 @@
-"""Connects the group coordinator with the local replicas of `__consumer_offsets` and their
-leadership changes.
+"""Connects the group coordinator with the local replicas of `__consumer_offsets`, and both coordinators with the
+leadership changes of their topics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from broker.config.broker_config import BrokerConfig
 from broker.coordinator.group.group_coordinator import GroupCoordinator
@@ -12,12 +13,13 @@ from broker.log.log import Log
 from broker.metrics.registry import Metrics
 from broker.replication.leadership import LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.transaction_verification import TransactionVerification
 from broker.server.lifecycle.startup_steps import StartupSteps
 from broker.server.metadata_cache import MetadataCache
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
-from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 
 def start_group_coordinator(
@@ -30,6 +32,7 @@ def start_group_coordinator(
     timer: Timer,
     clock: Clock,
     metrics: Metrics,
+    verification: TransactionVerification,
 ) -> GroupCoordinator:
     """Starts a coordinator that stores its groups in this broker's replicas. ``steps`` stop it."""
     # A separate scheduler, as in Kafka: loading groups after a failover must not delay ISR checks
@@ -51,23 +54,38 @@ def start_group_coordinator(
         scheduler=scheduler,
         clock=clock,
         metrics=metrics,
+        verification=verification,
     )
     coordinator.startup()
     steps.undo_by("GroupCoordinator", coordinator.shutdown)
     return coordinator
 
 
-def leadership_listener(coordinator: Callable[[], GroupCoordinator]) -> LeadershipListener:
-    """Loads and unloads groups on leadership changes. ``coordinator`` is called only when needed, because it
-    is created after the replicas that store its groups.
+class Coordinator(Protocol):
+    """The part of a coordinator that follows the leadership of its topic's partitions."""
+
+    @property
+    def on_election(self) -> Callable[[int, int], None]: ...
+    @property
+    def on_resignation(self) -> Callable[[int, int | None], None]: ...
+
+
+def leadership_listener(
+    groups: Callable[[], Coordinator], transactions: Callable[[], Coordinator]
+) -> LeadershipListener:
+    """Loads and unloads groups and transactions on leadership changes. The coordinators are asked for only when
+    needed, because they are created after the replicas that store their state.
     """
+    coordinators = {GROUP_METADATA_TOPIC: groups, TRANSACTION_STATE_TOPIC: transactions}
 
     def on_leader(topic_partition: TopicPartition, leader_epoch: int) -> None:
-        if topic_partition.topic == GROUP_METADATA_TOPIC:
+        coordinator = coordinators.get(topic_partition.topic)
+        if coordinator is not None:
             coordinator().on_election(topic_partition.partition, leader_epoch)
 
     def on_follower(topic_partition: TopicPartition, leader_epoch: int | None) -> None:
-        if topic_partition.topic == GROUP_METADATA_TOPIC:
+        coordinator = coordinators.get(topic_partition.topic)
+        if coordinator is not None:
             coordinator().on_resignation(topic_partition.partition, leader_epoch)
 
     return LeadershipListener(on_leader, on_follower)

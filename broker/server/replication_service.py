@@ -102,7 +102,12 @@ class ReplicationService:
             metrics, replicas.log_manager, lambda: [partition.log for partition in replicas.partitions()]
         )
         replication_metrics.register_metrics(
-            metrics, replicas, self.fetchers, self._follower_quota, self._clock
+            metrics,
+            replicas,
+            self.fetchers,
+            self._follower_quota,
+            self._clock,
+            max_transaction_timeout_ms=self._config.int("transaction.max.timeout.ms"),
         )
 
     def startup(self, scheduler: KafkaScheduler) -> None:

@@ -12,8 +12,10 @@ from crc32c import crc32c
 
 from broker.config.problems import ConfigError
 from broker.config.properties import parse_properties
+from broker.coordinator.common.records import MalformedRecord
 from broker.coordinator.group import records as group_records
-from broker.coordinator.group.records import MalformedRecord
+from broker.coordinator.transaction import records as transaction_records
+from broker.coordinator.transaction.states import TransactionState
 from broker.log.checkpoints import CheckpointError, OffsetCheckpoint
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.producers.producer_snapshot import SnapshotError, read_snapshot
@@ -159,6 +161,8 @@ def _group_record(data: bytes) -> None:
         group_records.decode_offset_value,
         group_records.decode_group_value,
         group_records.subscribed_topics,
+        transaction_records.decode_key,
+        transaction_records.decode_value,
     )
     decoders[data[0] % len(decoders)](data[1:])
 
@@ -167,12 +171,16 @@ def _group_record_seeds() -> Sequence[bytes]:
     member = group_records.MemberRecord("m", None, "client", "/127.0.0.1", 10_000, 30_000, b"\0\0", b"")
     group = group_records.GroupRecord("consumer", 3, "range", "m", 0, (member,))
     offset = group_records.OffsetAndMetadata(5, 0, "note", 0)
+    state, partitions = TransactionState.Ongoing, {"topic": frozenset({1, 2})}
+    transaction = transaction_records.TransactionRecord(1, 0, 60_000, state, partitions, 5, 4)
     return [
         b"\0" + group_records.encode_offset_key("group", _TP),
         b"\0" + group_records.encode_group_key("group"),
         b"\1" + group_records.encode_offset_value(offset),
         b"\2" + group_records.encode_group_value(group),
         b"\3\0\0\0\0\0\1\0\5topic\xff\xff\xff\xff",
+        b"\4" + transaction_records.encode_key("transaction"),
+        b"\5" + transaction_records.encode_value(transaction),
     ]
 
 

@@ -48,6 +48,7 @@ QUESTIONS = questions()
 WITHOUT_NEEDS = {
     "metadata",
     "list_groups",
+    "list_transactions",
     "describe_cluster",
     "create_delegation_token",
     "renew_delegation_token",

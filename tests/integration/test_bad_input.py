@@ -464,11 +464,3 @@ def test_session_timeouts_outside_of_the_limits_are_refused(timeout_ms: int, cli
     coordinator_ready(client)
     asked = {**fields(ApiKey.JOIN_GROUP, 5, World()), "session_timeout": timeout_ms}
     assert client.ask(ApiKey.JOIN_GROUP, 5, asked).error_code == Errors.INVALID_SESSION_TIMEOUT
-
-
-def test_transactional_id_is_refused_clearly(client: RawClient, topic: str) -> None:
-    asked = {"transactional_id": "t", "transaction_timeout": 60_000}
-    assert client.ask(ApiKey.INIT_PRODUCER_ID, 4, asked).error_code != Errors.NONE
-    found = client.ask(ApiKey.FIND_COORDINATOR, 2, {"key": "t", "key_type": 1})
-    assert found.error_code == Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert "transaction" in found.error_message

@@ -117,7 +117,7 @@ BAD_RECORDS: dict[str, tuple[Callable[[], bytes | None], Errors]] = {
     "control batch": (lambda: changed(attributes=0x20), INVALID),
     "transactional": (
         lambda: changed(attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0),
-        Errors.INVALID_TXN_STATE,
+        Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ),
     "codec 5": (lambda: changed(attributes=5), Errors.UNSUPPORTED_COMPRESSION_TYPE),
     "codec 7": (lambda: changed(attributes=7), Errors.UNSUPPORTED_COMPRESSION_TYPE),
@@ -199,21 +199,6 @@ def test_refusal_without_acks_closes_the_connection(client: RawClient, broker: L
     asked = {"acks": 0, "timeout": 0, "topic_data": [{"name": "nowhere", "partition_data": [data]}]}
     client.send(request_frame(ApiKey.PRODUCE, 9, codec.encode(ApiKey.PRODUCE, 9, "request", asked)))
     assert client.await_close() == b""
-
-
-def test_transactional_id_is_refused_in_produce(client: RawClient, topic: str) -> None:
-    data = {"index": 0, "records": some_records()}
-    asked = {
-        "transactional_id": "t",
-        "acks": -1,
-        "timeout": 1_000,
-        "topic_data": [{"name": topic, "partition_data": [data]}],
-    }
-    response = client.ask(ApiKey.PRODUCE, 9, asked)
-    answer = response.responses[0].partition_responses[0]
-    assert answer.error_code == Errors.UNSUPPORTED_VERSION
-    assert "transaction" in answer.error_message
-    assert client.end_offset(topic) == 1
 
 
 def test_internal_topics_are_not_written_by_clients(client: RawClient) -> None:

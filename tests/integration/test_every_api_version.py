@@ -264,6 +264,55 @@ def _init_producer_id(response: Any, _version: int, _world: World) -> None:
     assert response.producer_id >= 0
 
 
+# No producer of this broker was ever transactional, so it has no partition of __transaction_state.
+
+
+def _add_partitions_to_txn(response: Any, version: int, world: World) -> None:
+    if version >= 4:
+        (of_transaction,) = response.results_by_transaction
+        (topic,) = of_transaction.topic_results
+    else:
+        (topic,) = response.results_by_topic_v3_and_below
+    (partition,) = topic.results_by_partition
+    assert topic.name == world.topic
+    assert (partition.partition_index, partition.partition_error_code) == (0, Errors.NOT_COORDINATOR)
+
+
+def _not_coordinated(response: Any, _version: int, _world: World) -> None:
+    assert response.error_code == Errors.NOT_COORDINATOR
+
+
+def _write_txn_markers(response: Any, _version: int, _world: World) -> None:
+    (marker,) = response.markers
+    (partition,) = marker.topics[0].partitions
+    assert (marker.producer_id, partition.partition_index) == (1, 7)
+    assert partition.error_code != Errors.NONE
+
+
+def _txn_offset_commit(response: Any, _version: int, world: World) -> None:
+    """Of a producer whose transaction nobody can verify: there is no coordinator."""
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.name, partition.partition_index) == (world.topic, 0)
+    assert partition.error_code == Errors.COORDINATOR_NOT_AVAILABLE
+
+
+def _describe_producers(response: Any, _version: int, world: World) -> None:
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.name, partition.error_code, partition.active_producers) == (world.topic, Errors.NONE, ())
+
+
+def _describe_transactions(response: Any, _version: int, _world: World) -> None:
+    (state,) = response.transaction_states
+    assert (state.transactional_id, state.error_code) == ("tx", Errors.NOT_COORDINATOR)
+
+
+def _list_transactions(response: Any, _version: int, _world: World) -> None:
+    assert (response.error_code, response.transaction_states) == (Errors.NONE, ())
+    assert response.unknown_state_filters == ()
+
+
 def _offset_for_leader_epoch(response: Any, version: int, world: World) -> None:
     (partition,) = response.topics[0].partitions
     assert (response.topics[0].topic, partition.error_code) == (world.topic, Errors.NONE)
@@ -408,6 +457,14 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: _not_coordinated,
+    ApiKey.END_TXN: _not_coordinated,
+    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: _list_transactions,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.DESCRIBE_ACLS: _no_authorizer,
     ApiKey.CREATE_ACLS: _no_authorizer,

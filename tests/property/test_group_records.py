@@ -7,12 +7,12 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.coordinator.common.partitioning import partition_for
+from broker.coordinator.common.records import MalformedRecord
 from broker.coordinator.group.loader import Replay
-from broker.coordinator.group.partitioning import partition_for
 from broker.coordinator.group.records import (
     GroupKey,
     GroupRecord,
-    MalformedRecord,
     MemberRecord,
     OffsetAndMetadata,
     OffsetKey,

@@ -23,9 +23,9 @@ from rig.raw_client import RawClient, request_frame
 from rig.wait import wait_until
 from tests.support.secured import OWNER, Acl
 from tests.support.times import NOW_MS
-from tests.support.valid_requests import World, fields
+from tests.support.valid_requests import TRANSACTION, World, fields
 
-NEW_TOPIC, NO_TOPIC, GROUP_TO_JOIN, TRANSACTION = "topic-new", "topic-gone", "group-new", "tx"
+NEW_TOPIC, NO_TOPIC, GROUP_TO_JOIN, NEW_TRANSACTION = "topic-new", "topic-gone", "group-new", "tx-new"
 REFUSALS: Final = frozenset(
     {
         Errors.TOPIC_AUTHORIZATION_FAILED,
@@ -35,15 +35,25 @@ REFUSALS: Final = frozenset(
         Errors.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
     }
 )
-# An unknown broker is BROKER_NOT_AVAILABLE to Landline and UNKNOWN_SERVER_ERROR to Kafka. Landline has no
-# transactions, and says so before it looks at the topics. There the errors named here are compared alone.
+# An unknown broker is BROKER_NOT_AVAILABLE to Landline and UNKNOWN_SERVER_ERROR to Kafka. Who
+# coordinates a transactional id depends on when the topic was created. There the errors named here are compared alone.
 _DIFFERENT: Final[Mapping[str, frozenset[Errors]]] = {
     "controlled_shutdown-3": REFUSALS,
+    "find_coordinator-4 of a transaction": REFUSALS,
     "init_producer_id-5 of a transaction": REFUSALS,
     "produce-11 in a transaction": frozenset({Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}),
 }
-# Landline has none for transactions: always the one error that all clients take for the last word.
-_NO_COORDINATOR: Final = "find_coordinator-4 of a transaction"
+# What a coordinator of transactions says when it may depends on whether it has its partitions yet.
+_WITH_A_COORDINATOR: Final = frozenset(
+    {
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    }
+)
 _KAFKAS_OWN: Final = "__transaction_state"
 ALL_DENIED: Final = "denied"
 _TOLD: Final = frozenset({"name", "topic", "group_id", "principal_name"})
@@ -184,7 +194,7 @@ _VARIANTS: Final = (
     Question(
         ApiKey.FIND_COORDINATOR, 4, "of a transaction", _constant(key_type=1, coordinator_keys=[TRANSACTION])
     ),
-    Question(ApiKey.INIT_PRODUCER_ID, 5, "of a transaction", _constant(transactional_id=TRANSACTION)),
+    Question(ApiKey.INIT_PRODUCER_ID, 5, "of a transaction", _constant(transactional_id=NEW_TRANSACTION)),
     Question(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, "of a follower", _constant(replica_id=77)),
     Question(
         ApiKey.CREATE_PARTITIONS,
@@ -247,7 +257,7 @@ _NAMES: Final[Mapping[ResourceType, Callable[[Place], Sequence[str]]]] = {
     ResourceType.TOPIC: lambda place: (place.world.topic, NEW_TOPIC, NO_TOPIC),
     ResourceType.GROUP: lambda place: (place.world.group, GROUP_TO_JOIN, "group-gone"),
     ResourceType.CLUSTER: lambda _place: (CLUSTER_NAME,),
-    ResourceType.TRANSACTIONAL_ID: lambda _place: (TRANSACTION,),
+    ResourceType.TRANSACTIONAL_ID: lambda _place: (TRANSACTION, NEW_TRANSACTION),
     ResourceType.DELEGATION_TOKEN: lambda place: (place.token_id,),
     ResourceType.USER: lambda _place: (f"User:{OWNER}",),
 }
@@ -343,9 +353,7 @@ def refusals(lines: Iterable[str]) -> set[Errors]:
 
 def agree(question: Question, theirs: Sequence[str], ours: Sequence[str]) -> bool:
     """Whether Kafka and Landline decided the same."""
-    if str(question) == _NO_COORDINATOR:
-        return refusals(ours) == {Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
-    compared = _DIFFERENT.get(str(question))
+    compared = REFUSALS if question.key in _WITH_A_COORDINATOR else _DIFFERENT.get(str(question))
     if compared is not None:
         return refusals(theirs) & compared == refusals(ours) & compared
     return theirs == ours

@@ -138,7 +138,7 @@ class FakeAppender:
     def log(self, partition: int) -> MemoryLog:
         return self.logs.setdefault(partition, MemoryLog())
 
-    def __call__(self, *, timeout_ms, required_acks, entries, callback, origin) -> None:
+    def __call__(self, *, timeout_ms, required_acks, entries, callback, origin, guards=None) -> None:
         self.required_acks.append(required_acks)
         ((partition, records),) = entries.items()
         assert not records.readonly, "the log sets offsets in place"
@@ -379,7 +379,7 @@ def recounted_bytes(coordinator: GroupCoordinator) -> int:
         assert group._most_assigned >= assigned
         total += weights.assignments_weight(len(group.members), group._most_assigned)
         offsets = group.offsets
-        stored = [offsets._committed, *offsets._in_transactions.values()]
+        stored = [offsets._committed, *offsets.in_transactions._appended.values()]
         total += sum(weights.offset_weight(p, kept.value) for some in stored for p, kept in some.items())
         total += sum(weights.offset_weight(p, v) for p, values in offsets._pending.items() for v in values)
     return total

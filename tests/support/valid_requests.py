@@ -18,6 +18,9 @@ from tests.support.times import NOW_MS
 
 Fields = Mapping[str, Any]
 SOME_ID = uuid.UUID(int=1)
+TRANSACTION = "tx"
+"""A transactional id that no producer has."""
+_PRODUCER = {"transactional_id": TRANSACTION, "producer_id": 1, "producer_epoch": 0}
 ALL_VERSIONS = [
     (api.key, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)
 ]
@@ -279,6 +282,45 @@ def _init_producer_id(_version: int, _world: World) -> Fields:
     return {"transactional_id": None, "transaction_timeout": 60_000}
 
 
+# Of a producer that the coordinator does not know.
+
+
+def _add_partitions_to_txn(_version: int, world: World) -> Fields:
+    topics = [{"name": world.topic, "partitions": [0]}]
+    transaction = {**_PRODUCER, "verify_only": True, "topics": topics}
+    older = {f"v3_and_below_{name}": value for name, value in _PRODUCER.items()}
+    return {**older, "v3_and_below_topics": topics, "transactions": [transaction]}
+
+
+def _add_offsets_to_txn(_version: int, world: World) -> Fields:
+    return {**_PRODUCER, "group_id": world.group}
+
+
+def _end_txn(_version: int, _world: World) -> Fields:
+    return {**_PRODUCER, "committed": True}
+
+
+def _write_txn_markers(_version: int, _world: World) -> Fields:
+    """For a partition that does not exist."""
+    topic = {"name": "nowhere", "partition_indexes": [7]}
+    marker = {
+        "producer_id": 1,
+        "producer_epoch": 0,
+        "transaction_result": True,
+        "topics": [topic],
+        "coordinator_epoch": 0,
+    }
+    return {"markers": [marker]}
+
+
+def _describe_transactions(_version: int, _world: World) -> Fields:
+    return {"transactional_ids": [TRANSACTION]}
+
+
+def _list_transactions(_version: int, _world: World) -> Fields:
+    return {"state_filters": ["Ongoing"], "producer_id_filters": [], "duration_filter": -1}
+
+
 def _offset_for_leader_epoch(_version: int, world: World) -> Fields:
     wanted = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
     return {"replica_id": -1, "topics": [{"topic": world.topic, "partitions": [wanted]}]}
@@ -413,6 +455,21 @@ def _delete_acls(version: int, world: World) -> Fields:
     return {"filters": [{**_describe_acls(version, world), "principal_filter": "User:nobody"}]}
 
 
+def _txn_offset_commit(_version: int, world: World) -> Fields:
+    offset = {"partition_index": 0, "committed_offset": 1, "committed_metadata": None}
+    return {
+        "transactional_id": "t",
+        "group_id": world.group,
+        "producer_id": 1,
+        "producer_epoch": 0,
+        "topics": [{"name": world.topic, "partitions": [offset]}],
+    }
+
+
+def _describe_producers(_version: int, world: World) -> Fields:
+    return {"topics": [{"name": world.topic, "partition_indexes": [0]}]}
+
+
 _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -436,7 +493,15 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
+    ApiKey.END_TXN: _end_txn,
+    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: _list_transactions,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.DESCRIBE_ACLS: _describe_acls,
     ApiKey.CREATE_ACLS: _create_acls,
     ApiKey.DELETE_ACLS: _delete_acls,

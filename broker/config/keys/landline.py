@@ -92,13 +92,19 @@ KEYS: Final = (
     Key("landline.group.pending.max.count", INT, 10_000, LOW, valid=at_least(1), use=USED,
         doc="Members of a group that got a member id but have not rejoined with it yet (KIP-394). The next "
             "one is refused with GROUP_MAX_SIZE_REACHED."),
+    Key("landline.transaction.max.bytes", LONG, 256 << 20, LOW, valid=at_least(1), use=USED,
+        doc="Memory for transactional ids and the partitions of their transactions: enough for 400,000 ids, or for "
+            "200,000 open transactions of few partitions. Above it, new transactional ids "
+            "and new partitions are refused with POLICY_VIOLATION; known ones can commit and abort. Loaded ones "
+            "count, but are not refused."),
     Key("landline.consumer.lag.max.partitions", INT, 5_000, LOW, valid=at_least(0), use=USED,
         doc="Groups and committed offsets of which /metrics and the status page show the lag, together. Groups with "
             "members come first. landline_consumergroup_lag_left_out counts the others. 0 turns the lag off."),
     Key("landline.answer.max.bytes", INT, 64 << 20, LOW, valid=at_least(1), use=USED,
-        doc="The largest answer to DescribeGroups, OffsetFetch, DescribeConfigs, ListGroups, or a leader's "
-            "JoinGroup, where a small request can cause a large answer. Building it takes twice the "
-            "memory. A group's row counts as 128 bytes plus its texts. What does not fit is refused: a "
+        doc="The largest answer to DescribeGroups, OffsetFetch, DescribeConfigs, ListGroups, "
+            "DescribeTransactions, ListTransactions, or a leader's JoinGroup, where a small request can "
+            "cause a large answer. Building it takes twice the memory. A group's row counts as 128 bytes "
+            "plus its texts. What does not fit is refused: a "
             "group for which earlier ones left no room with COORDINATOR_LOAD_IN_PROGRESS, so that clients "
             "ask for it again; a leader with GROUP_MAX_SIZE_REACHED; otherwise with INVALID_REQUEST. "
             "librdkafka accepts no answer above 100 MB."),

@@ -99,9 +99,9 @@ KEYS: Final = (
         doc="How long a SASL session lasts before the client must authenticate again; 0 means for ever."),
     Key("connection.failed.authentication.delay.ms", INT, 100, LOW, valid=at_least(0), use=USED,
         doc="How long the answer to a failed authentication is delayed."),
-    Key("request.timeout.ms", INT, 30000, HIGH,
-        doc="How long the broker's own client requests wait. Here controller.socket.timeout.ms and "
-            "replica.socket.timeout.ms apply instead."),
+    Key("request.timeout.ms", INT, 30000, HIGH, use=USED,
+        doc="How long a transaction marker waits for its replication. For other requests between brokers, "
+            "controller.socket.timeout.ms and replica.socket.timeout.ms apply here."),
     Key("background.threads", INT, 10, HIGH, valid=at_least(1), mode=CLUSTER_WIDE, use=USED,
         doc="Threads of the scheduler that runs retention, checkpoints and other periodic tasks."),
     Key("max.request.partition.size.limit", INT, 2000, MEDIUM, valid=at_least(1),

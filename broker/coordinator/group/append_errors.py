@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.protocol.errors import Errors
 
-_COORDINATION: Final[Mapping[Errors, Errors]] = {
+COORDINATION: Final[Mapping[Errors, Errors]] = {
     Errors.UNKNOWN_TOPIC_OR_PARTITION: Errors.COORDINATOR_NOT_AVAILABLE,
     Errors.NOT_ENOUGH_REPLICAS: Errors.COORDINATOR_NOT_AVAILABLE,
     Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Errors.COORDINATOR_NOT_AVAILABLE,
@@ -15,14 +15,14 @@ _COORDINATION: Final[Mapping[Errors, Errors]] = {
     Errors.KAFKA_STORAGE_ERROR: Errors.NOT_COORDINATOR,
 }
 _GROUP: Final[Mapping[Errors, Errors]] = {
-    **_COORDINATION,
+    **COORDINATION,
     Errors.REQUEST_TIMED_OUT: Errors.REBALANCE_IN_PROGRESS,
     Errors.MESSAGE_TOO_LARGE: Errors.UNKNOWN_SERVER_ERROR,
     Errors.RECORD_LIST_TOO_LARGE: Errors.UNKNOWN_SERVER_ERROR,
     Errors.INVALID_FETCH_SIZE: Errors.UNKNOWN_SERVER_ERROR,
 }
 _COMMIT: Final[Mapping[Errors, Errors]] = {
-    **_COORDINATION,
+    **COORDINATION,
     Errors.MESSAGE_TOO_LARGE: Errors.INVALID_COMMIT_OFFSET_SIZE,
     Errors.RECORD_LIST_TOO_LARGE: Errors.INVALID_COMMIT_OFFSET_SIZE,
     Errors.INVALID_FETCH_SIZE: Errors.INVALID_COMMIT_OFFSET_SIZE,
@@ -32,6 +32,13 @@ _COMMIT: Final[Mapping[Errors, Errors]] = {
 def store_error(error: Errors) -> Errors:
     """The error for a group's metadata: JoinGroup and SyncGroup."""
     return _GROUP.get(error, error)
+
+
+def verification_error(error: Errors) -> Errors:
+    """The error for a TxnOffsetCommit whose transaction could not be verified."""
+    if error is Errors.NETWORK_EXCEPTION:
+        return Errors.COORDINATOR_LOAD_IN_PROGRESS
+    return commit_error(error)
 
 
 def commit_error(error: Errors) -> Errors:

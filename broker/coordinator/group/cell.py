@@ -187,7 +187,9 @@ class GroupCell:
             self.run(lambda _group, now: effect.then(error, offset, now))
 
         try:
-            self._store.append(self.partition, effect.records, effect.required_acks, appended)
+            self._store.append(
+                self.partition, effect.records, effect.required_acks, appended, producer=effect.producer
+            )
         except Exception:
             _log.exception("group_append_failed", group=self.group.group_id, partition=self.partition)
             appended(Errors.UNKNOWN_SERVER_ERROR, -1)

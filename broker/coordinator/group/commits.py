@@ -23,6 +23,7 @@ _TOMBSTONES_PER_APPEND: Final = 1_000
 _MAX_STRING_BYTES: Final = 0x7FFF
 
 CommitErrors = dict[TopicPartition, Errors]
+CommitResponder = Callable[[CommitErrors], None]
 
 
 class CommitRequest(NamedTuple):
@@ -33,7 +34,7 @@ class CommitRequest(NamedTuple):
     member: MemberIdentity
     generation_id: int
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    respond: Callable[[CommitErrors], None]
+    respond: CommitResponder
 
 
 def commit(
@@ -47,20 +48,7 @@ def commit(
     error = check_commit(group, member.member_id, member.group_instance_id, request.generation_id, now)
     if error is not Errors.NONE:
         return [Reply(request.respond, dict.fromkeys(request.offsets, error))]
-    answer: CommitErrors = {}
-    accepted: dict[TopicPartition, OffsetAndMetadata] = {}
-    added = 0
-    for partition, value in request.offsets.items():
-        if value.metadata and not _fits(value.metadata, metadata_max_chars):
-            answer[partition] = Errors.OFFSET_METADATA_TOO_LARGE
-            continue
-        growth = group.offsets.growth(partition, value)
-        if growth > 0:
-            if not admits(added + growth):
-                answer[partition] = Errors.INVALID_COMMIT_OFFSET_SIZE
-                continue
-            added += growth
-        accepted[partition] = value
+    accepted, answer = accept(request.offsets, metadata_max_chars, admits, group.offsets.growth)
     if not accepted:
         return [Reply(request.respond, answer)]
 
@@ -74,6 +62,32 @@ def commit(
         for partition, value in accepted.items()
     )
     return [Append(records, stored)]
+
+
+def accept(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    metadata_max_chars: int,
+    admits: Admits,
+    growth_of: Callable[[TopicPartition, OffsetAndMetadata], int],
+) -> tuple[dict[TopicPartition, OffsetAndMetadata], CommitErrors]:
+    """The offsets that can be stored, and the errors of the others. ``growth_of``: how many more bytes an offset
+    takes in memory.
+    """
+    answer: CommitErrors = {}
+    accepted: dict[TopicPartition, OffsetAndMetadata] = {}
+    added = 0
+    for partition, value in offsets.items():
+        if value.metadata and not _fits(value.metadata, metadata_max_chars):
+            answer[partition] = Errors.OFFSET_METADATA_TOO_LARGE
+            continue
+        growth = growth_of(partition, value)
+        if growth > 0:
+            if not admits(added + growth):
+                answer[partition] = Errors.INVALID_COMMIT_OFFSET_SIZE
+                continue
+            added += growth
+        accepted[partition] = value
+    return accepted, answer
 
 
 def _fits(metadata: str, max_chars: int) -> bool:

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from broker.coordinator.common.records import MalformedRecord
 from broker.coordinator.group.member import NEW_MEMBER_JOIN_TIMEOUT_MS, Member
 from broker.coordinator.group.messages import JoinCallback, JoinedMember, JoinResult, Moment
 from broker.coordinator.group.offsets import GroupOffsets
-from broker.coordinator.group.records import GroupRecord, MalformedRecord, subscribed_topics
+from broker.coordinator.group.records import GroupRecord, subscribed_topics
 from broker.coordinator.group.weights import assignments_weight, group_weight, pending_weight, words_weight
 from broker.protocol.errors import Errors
 

@@ -13,6 +13,8 @@ from functools import partial
 from typing import Final
 
 from broker.config.broker_config import BrokerConfig
+from broker.coordinator.common.partitioning import partition_for
+from broker.coordinator.common.replay import ReadableLog
 from broker.coordinator.group import commits, describe, joining, membership
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.commits import CommitRequest
@@ -24,7 +26,6 @@ from broker.coordinator.group.describe import (
     GroupOverview,
 )
 from broker.coordinator.group.group import Group
-from broker.coordinator.group.loader import ReadableLog
 from broker.coordinator.group.memory import Admission, GroupMemory
 from broker.coordinator.group.messages import (
     NO_MEMBER_ID,
@@ -40,12 +41,13 @@ from broker.coordinator.group.messages import (
 from broker.coordinator.group.metrics import register_metrics
 from broker.coordinator.group.offsets_log import Appender, OffsetsLog
 from broker.coordinator.group.ownership import Ownership
-from broker.coordinator.group.partitioning import partition_for
 from broker.coordinator.group.registry import GroupRegistry
 from broker.coordinator.group.settings import GroupSettings
+from broker.coordinator.group.transactions import GroupTransactions
 from broker.coordinator.group.weights import group_weight
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
+from broker.replication.transaction_verification import TransactionVerification
 from broker.utils.clock import Clock
 from broker.utils.line_budget import LineBudget
 from broker.utils.scheduler import KafkaScheduler
@@ -80,6 +82,7 @@ class GroupCoordinator:
         scheduler: KafkaScheduler,
         clock: Clock,
         metrics: Metrics | None = None,
+        verification: TransactionVerification | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._settings = GroupSettings.from_config(config)
@@ -95,6 +98,17 @@ class GroupCoordinator:
         self._registry = GroupRegistry(self.partition_for, self._limits.max_groups)
         self._ownership = Ownership(
             self._registry, log_of, self._make_cell, scheduler=scheduler, clock=clock, limits=self._limits
+        )
+        #: The commits of offsets in transactions, and the ends of those transactions.
+        self.transactions = GroupTransactions(
+            self._registry,
+            verification or TransactionVerification(),
+            scheduler,
+            refusal_of=self._refusal,
+            cell_of=self._made_cell,
+            admission_of=self._admits,
+            partition_for=self.partition_for,
+            metadata_max_chars=self._settings.metadata_max_chars,
         )
         self._active = False
         if metrics is not None:
@@ -313,8 +327,13 @@ class GroupCoordinator:
         cell = self._registry.find(group_id)
         if cell is not None:
             return cell
-        if request.generation_id >= 0:
-            return Errors.ILLEGAL_GENERATION
+        return Errors.ILLEGAL_GENERATION if request.generation_id >= 0 else self._made_cell(group_id)
+
+    def _made_cell(self, group_id: str) -> GroupCell | Errors:
+        """The group's cell, which is created if there is memory for it."""
+        cell = self._registry.find(group_id)
+        if cell is not None:
+            return cell
         if not self._has_room(group_id, 0):
             return Errors.INVALID_COMMIT_OFFSET_SIZE
         return self._registry.get_or_create(group_id, self._new_cell)

@@ -142,6 +142,24 @@ def _leave_one(
     return Errors.NONE, remove_member(group, group.members[member_id], now, limits)
 
 
+def check_transactional_commit(
+    group: Group, member_id: str, group_instance_id: str | None, generation_id: int
+) -> Errors:
+    """Whether a producer may commit the group's offsets in its transaction. Producers that know no members and
+    generations may always (KIP-447). It is no sign of life of the member.
+    """
+    if group.state is GroupState.DEAD:
+        return Errors.COORDINATOR_NOT_AVAILABLE
+    if generation_id < 0 and group.state is GroupState.EMPTY:
+        return Errors.NONE
+    if generation_id < 0 and member_id == NO_MEMBER_ID and group_instance_id is None:
+        return Errors.NONE
+    error = group.identity_error(member_id, group_instance_id)
+    if error is not None:
+        return error
+    return Errors.NONE if generation_id == group.generation_id else Errors.ILLEGAL_GENERATION
+
+
 def check_commit(
     group: Group, member_id: str, group_instance_id: str | None, generation_id: int, now: Moment
 ) -> Errors:

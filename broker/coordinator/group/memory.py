@@ -6,13 +6,12 @@ loaded from the log count, but are never refused.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 
-from broker.utils.line_budget import LineBudget
+from broker.coordinator.common.memory import HeldMemory
 
 _log = structlog.get_logger(__name__)
 _MAX_NAME: Final = 256
@@ -24,28 +23,8 @@ def admits_all(_weight: int) -> bool:
     return True
 
 
-class GroupMemory:
-    """The memory of all groups. Thread-safe. ``held`` is the sum of the differences passed to :meth:`change`.
-    Threads that decide at the same time may exceed ``most``, by one request each.
-    """
-
-    def __init__(self, most: int, lines: LineBudget) -> None:
-        self._most = most
-        self._lines = lines
-        self._held = 0
-        self._lock = threading.Lock()  # lock order 37
-
-    @property
-    def held(self) -> int:
-        return self._held
-
-    def change(self, difference: int) -> None:
-        with self._lock:
-            self._held += difference
-
-    def admits(self, weight: int) -> bool:
-        """Whether ``weight`` more bytes fit. No growth always fits."""
-        return weight <= 0 or self._held + weight <= self._most
+class GroupMemory(HeldMemory):
+    """The memory of all groups."""
 
     def tell_refusal(self, group_id: str) -> None:
         """Logs that a request of ``group_id`` had no room, at most one line a second. Called with no

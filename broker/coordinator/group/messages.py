@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from broker.log.producers.verification import VerificationGuard
 from broker.protocol.errors import Errors
 from broker.protocol.produce_messages import ACKS_ALL
 
@@ -128,18 +129,27 @@ class Reply(NamedTuple):
 AppendDone = Callable[[Errors, int, Moment], "Effects"]
 
 
+class ProducerOfBatch(NamedTuple):
+    """The producer of a transactional batch, with the guard of its verification (None: not verified)."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: VerificationGuard | None = None
+
+
 class Append(NamedTuple):
     """Write ``records`` (key, and value or None for a tombstone) to the group's partition
     of __consumer_offsets.
 
     ``then`` is called under the group's lock with the log's error, the first record's offset and the time,
     and returns further effects. With ``required_acks`` -1 the write is complete when all in-sync replicas
-    have it, with 1 when the leader's log has it.
+    have it, with 1 when the leader's log has it. With a ``producer`` it is part of that producer's transaction.
     """
 
     records: tuple[tuple[bytes, bytes | None], ...]
     then: AppendDone
     required_acks: int = ACKS_ALL
+    producer: ProducerOfBatch | None = None
 
 
 Effects = list[Reply | Append]

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final
 
 from broker.coordinator.group.records import OffsetAndMetadata
+from broker.coordinator.group.transactional_offsets import CommittedOffset, TransactionalOffsets
 from broker.coordinator.group.weights import offset_weight
 from broker.utils.topic_partition import TopicPartition
 
-
-class CommittedOffset(NamedTuple):
-    """A committed offset with the position of its record in __consumer_offsets: of two commits, the later
-    record wins.
-    """
-
-    appended_at: int
-    value: OffsetAndMetadata
+__all__ = ["CommittedOffset", "GroupOffsets"]
+_NONE: Final = TransactionalOffsets()
 
 
 class GroupOffsets:
@@ -26,21 +21,30 @@ class GroupOffsets:
     partition, it is the one later in the log. ``weight`` counts all three kinds. The group's lock owns it.
     """
 
-    __slots__ = ("_committed", "_in_transactions", "_pending", "weight")
+    __slots__ = ("_committed", "_pending", "_transactions", "_weight")
 
     def __init__(self) -> None:
         self._committed: dict[TopicPartition, CommittedOffset] = {}
         self._pending: dict[TopicPartition, list[OffsetAndMetadata]] = {}
-        self._in_transactions: dict[int, dict[TopicPartition, CommittedOffset]] = {}
-        self.weight = 0
+        self._weight = 0
+        self._transactions: TransactionalOffsets | None = None  # most groups have none
 
     def __len__(self) -> int:
         return len(self._committed)
 
     @property
+    def in_transactions(self) -> TransactionalOffsets:
+        """The offsets that producers committed in transactions, kept apart until a marker decides. To be read."""
+        return self._transactions or _NONE
+
+    @property
+    def weight(self) -> int:
+        return self._weight + self.in_transactions.weight
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is no offset: stored, pending or in a transaction."""
-        return not (self._committed or self._pending or self._in_transactions)
+        return not (self._committed or self._pending or self.in_transactions)
 
     def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         committed = self._committed.get(partition)
@@ -54,17 +58,52 @@ class GroupOffsets:
 
     def load_transaction(self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Loads the offsets of a transaction that was open when the log was read."""
-        self._put(self._in_transactions.setdefault(producer_id, {}), offsets)
+        self._in_transactions().load(producer_id, offsets)
 
     def is_unstable(self, partition: TopicPartition) -> bool:
-        """Whether an open transaction has an offset for the partition (KIP-447)."""
-        return any(partition in offsets for offsets in self._in_transactions.values())
+        """Whether the partition's offset may change soon: a commit is being written, or is part of an open
+        transaction (KIP-447).
+        """
+        return partition in self._pending or self.in_transactions.is_unstable(partition)
+
+    def begin_in_transaction(
+        self, producer_id: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        """Adds a producer's offsets that are being written to the log."""
+        self._in_transactions().begin(producer_id, offsets)
+
+    def finish_in_transaction(
+        self, producer_id: int, offsets: Mapping[TopicPartition, OffsetAndMetadata], appended_at: int | None
+    ) -> None:
+        """Ends a write of a producer's offsets, as :meth:`TransactionalOffsets.finish`."""
+        self._commit(self._in_transactions().finish(producer_id, offsets, appended_at))
+
+    def end_transaction(self, producer_id: int, marker_offset: int, *, committed: bool) -> None:
+        """Commits or drops what the producer committed before its marker."""
+        self._commit(self._in_transactions().end(producer_id, marker_offset, committed=committed))
+
+    def _in_transactions(self) -> TransactionalOffsets:
+        """As :attr:`in_transactions`, to be changed."""
+        if self._transactions is None:
+            self._transactions = TransactionalOffsets()
+        return self._transactions
+
+    def _commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Stores offsets unless later ones are known."""
+        newer = {
+            partition: one
+            for partition, one in offsets.items()
+            if (known := self._committed.get(partition)) is None or known.appended_at <= one.appended_at
+        }
+        self._put(self._committed, newer)
+        if not self._transactions:
+            self._transactions = None
 
     def begin(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Adds commits that are being written to the log."""
         for partition, value in offsets.items():
             self._pending.setdefault(partition, []).append(value)
-            self.weight += offset_weight(partition, value)
+            self._weight += offset_weight(partition, value)
 
     def growth(self, partition: TopicPartition, value: OffsetAndMetadata) -> int:
         """How much the weight grows if ``value`` replaces the partition's offset. May be 0 or negative."""
@@ -88,29 +127,34 @@ class GroupOffsets:
                 self._committed[partition] = CommittedOffset(appended_at, value)
                 count -= 1  # this one is kept
                 if known is not None:
-                    self.weight -= offset_weight(partition, known.value)
+                    self._weight -= offset_weight(partition, known.value)
             if count:
-                self.weight -= count * offset_weight(partition, value)
+                self._weight -= count * offset_weight(partition, value)
         if not self._pending:
             self._pending = {}  # a dict keeps its memory after its entries are gone
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Removes the offsets, also pending ones. Returns the partitions that had one."""
+        """Removes the offsets, also pending ones and those in transactions. Returns the partitions that had a
+        stored or pending one.
+        """
         removed = []
+        partitions = list(partitions)
+        if self._transactions is not None:
+            self._transactions.remove(partitions)
         for partition in partitions:
             pending, committed = self._pending.pop(partition, None), self._committed.pop(partition, None)
             if pending is None and committed is None:
                 continue
             removed.append(partition)
             gone = pending or []
-            self.weight -= sum(offset_weight(partition, value) for value in gone)
+            self._weight -= sum(offset_weight(partition, value) for value in gone)
             if committed is not None:
-                self.weight -= offset_weight(partition, committed.value)
+                self._weight -= offset_weight(partition, committed.value)
         return removed
 
     def partitions(self, topic: str | None = None) -> list[TopicPartition]:
-        """The partitions with a stored or pending offset, of one topic or of all topics."""
-        known = {**dict.fromkeys(self._committed), **dict.fromkeys(self._pending)}
+        """The partitions with an offset, of one topic or of all topics."""
+        known = dict.fromkeys([*self._committed, *self._pending, *self.in_transactions.partitions()])
         return [partition for partition in known if topic in {None, partition.topic}]
 
     def expired(
@@ -140,8 +184,8 @@ class GroupOffsets:
         for partition, committed in offsets.items():
             known = into.get(partition)
             if known is not None:
-                self.weight -= offset_weight(partition, known.value)
-            self.weight += offset_weight(partition, committed.value)
+                self._weight -= offset_weight(partition, known.value)
+            self._weight += offset_weight(partition, committed.value)
             into[partition] = committed
 
     def _forget_pending(self, partition: TopicPartition, value: OffsetAndMetadata) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import structlog
 
+from broker.coordinator.common.loading import Loading
+from broker.coordinator.common.replay import ReadableLog
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.group import Group
-from broker.coordinator.group.loader import Offsets, ReadableLog, Replay, replay
+from broker.coordinator.group.loader import Offsets, Replay, replay
 from broker.coordinator.group.messages import Effects, GroupLimits, Moment
 from broker.coordinator.group.rebalance import prepare_rebalance, unload
 from broker.coordinator.group.records import GroupRecord
@@ -17,8 +18,6 @@ from broker.coordinator.group.registry import GroupRegistry
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 
-_FIRST_RETRY_MS: Final = 500
-_LAST_RETRY_MS: Final = 30_000
 _log = structlog.get_logger(__name__)
 
 
@@ -43,9 +42,9 @@ class Ownership:
         self._registry = registry
         self._log_of = log_of
         self._make_cell = make_cell
-        self._scheduler = scheduler
         self._clock = clock
         self._limits = limits
+        self._loading = Loading(scheduler, "groups", registry.is_current, self._load)
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
         if self._registry.continues(partition, leader_epoch):
@@ -55,7 +54,7 @@ class Ownership:
             _log.info("group_election_is_stale", partition=partition, leader_epoch=leader_epoch)
             return
         self._unload(former)
-        self._schedule_load(partition, leader_epoch, 0, _FIRST_RETRY_MS)
+        self._loading.schedule(partition, leader_epoch)
 
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
         cells = self._registry.resign(partition, leader_epoch)
@@ -71,19 +70,6 @@ class Ownership:
     def _unload(self, cells: list[GroupCell]) -> None:
         for cell in cells:
             cell.run(unload)
-
-    def _schedule_load(self, partition: int, leader_epoch: int, delay_ms: int, retry_ms: int) -> None:
-        def load() -> None:
-            try:
-                self._load(partition, leader_epoch)
-            except Exception as error:  # errors of the disk and of the log, retried below
-                _log.exception(
-                    "group_metadata_load_failed", partition=partition, retry_ms=retry_ms, reason=str(error)
-                )
-                self._schedule_load(partition, leader_epoch, retry_ms, min(2 * retry_ms, _LAST_RETRY_MS))
-
-        if self._registry.is_current(partition, leader_epoch):
-            self._scheduler.schedule(f"load-groups-{partition}", load, delay_ms)
 
     def _load(self, partition: int, leader_epoch: int) -> None:
         started_ms = self._clock.monotonic_ms()

@@ -16,18 +16,15 @@ A null value is a tombstone. Pure: :mod:`.loader` reads the log and :mod:`.offse
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
+from broker.coordinator.common.records import MalformedRecord, element_count, open_value, told_as_malformed
 from broker.protocol.epochs import NO_EPOCH
-from broker.protocol.errors import ProtocolError
 from broker.protocol.primitives import (
     INT16,
     INT32,
     INT64,
-    FlexibleReader,
     Reader,
     pack_bytes,
     pack_nullable_string,
@@ -41,14 +38,9 @@ _GROUP_KEY_VERSION: Final = 2
 _HIGHEST_VALUE_VERSION: Final = 4
 _FLEXIBLE_FROM: Final = 4
 # Encoded for every commit, so with as few calls as possible.
-T = TypeVar("T")
 _KEY: Final = struct.Struct(">hh")
 _OFFSET_V1: Final = struct.Struct(">hqh")
 _OFFSET_V3: Final = struct.Struct(">hqih")
-
-
-class MalformedRecord(ValueError):
-    """The bytes are not a valid record: truncated, an invalid length, or text that is not UTF-8."""
 
 
 class OffsetKey(NamedTuple):
@@ -157,20 +149,7 @@ def _encode_member(member: MemberRecord) -> bytes:
     )
 
 
-def _told_as_malformed(decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """Turns the errors of a decoder for truncated or invalid bytes into :class:`MalformedRecord`."""
-
-    @wraps(decode)
-    def decoded(data: bytes) -> T:
-        try:
-            return decode(data)
-        except (ProtocolError, struct.error, IndexError, UnicodeDecodeError) as error:
-            raise MalformedRecord(f"no such record: {error}") from error
-
-    return decoded
-
-
-@_told_as_malformed
+@told_as_malformed
 def decode_key(key: bytes) -> OffsetKey | GroupKey:
     """Raises :class:`MalformedRecord` for invalid keys and for other kinds of keys, such as those of the new
     group protocol.
@@ -184,10 +163,10 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey:
     raise MalformedRecord(f"unknown key version {version}")
 
 
-@_told_as_malformed
+@told_as_malformed
 def decode_offset_value(value: bytes) -> OffsetAndMetadata:
     """Raises :class:`MalformedRecord`."""
-    reader, version = _open_value(value)
+    reader, version = open_value(value, _HIGHEST_VALUE_VERSION, _FLEXIBLE_FROM)
     offset = reader.int64()
     leader_epoch = reader.int32() if version >= 3 else NO_EPOCH
     metadata = reader.string()
@@ -202,38 +181,18 @@ def decode_offset_value(value: bytes) -> OffsetAndMetadata:
     )
 
 
-@_told_as_malformed
+@told_as_malformed
 def decode_group_value(value: bytes) -> GroupRecord:
     """Raises :class:`MalformedRecord`."""
-    reader, version = _open_value(value)
+    reader, version = open_value(value, _HIGHEST_VALUE_VERSION, _FLEXIBLE_FROM)
     return GroupRecord(
         protocol_type=reader.string(),
         generation_id=reader.int32(),
         protocol=reader.nullable_string(),
         leader=reader.nullable_string(),
         state_timestamp_ms=reader.int64() if version >= 2 else NO_TIMESTAMP,
-        members=tuple(_decode_member(reader, version) for _ in range(_count(reader))),
+        members=tuple(_decode_member(reader, version) for _ in range(element_count(reader))),
     )
-
-
-def _open_value(value: bytes) -> tuple[Reader, int]:
-    body = memoryview(value)
-    (version,) = INT16.unpack_from(body)
-    if not 0 <= version <= _HIGHEST_VALUE_VERSION:
-        raise MalformedRecord(f"unknown value version {version}")
-    reader = FlexibleReader(body) if version >= _FLEXIBLE_FROM else Reader(body)
-    reader.position = INT16.size
-    return reader, version
-
-
-def _count(reader: Reader) -> int:
-    """Reads how many elements follow. Null counts as 0. A count larger than the remaining bytes
-    is refused.
-    """
-    length = reader.array_length()
-    if length > len(reader.body) - reader.position:
-        raise MalformedRecord(f"an array of {length} elements in a record of {len(reader.body)} bytes")
-    return max(length, 0)
 
 
 def _blob(reader: Reader) -> bytes:
@@ -264,7 +223,7 @@ def _decode_member(reader: Reader, version: int) -> MemberRecord:
     )
 
 
-@_told_as_malformed
+@told_as_malformed
 def subscribed_topics(subscription: bytes) -> frozenset[str]:
     """The topics in a consumer's subscription (ConsumerProtocolSubscription, any version).
 
@@ -272,4 +231,4 @@ def subscribed_topics(subscription: bytes) -> frozenset[str]:
     """
     reader = Reader(memoryview(subscription))
     reader.int16()
-    return frozenset([reader.string() for _ in range(_count(reader))])
+    return frozenset([reader.string() for _ in range(element_count(reader))])

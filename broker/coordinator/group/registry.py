@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
+from broker.coordinator.common.led_partitions import LedPartitions
 from broker.coordinator.group.cell import GroupCell
-from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors
 
 
@@ -18,8 +18,7 @@ class GroupRegistry:
     """The groups and partitions of this coordinator. It owns its lock, which is never held while a group's
     lock is taken.
 
-    Invariants: a cell is found here only while its partition is owned. ``loading`` and ``owned``
-    are disjoint.
+    Invariant: a cell is found here only while its partition is owned.
     """
 
     def __init__(self, partition_for: Callable[[str], int], max_groups: int) -> None:
@@ -27,9 +26,9 @@ class GroupRegistry:
         self._max_groups = max_groups
         self._lock = threading.Lock()  # lock order 34
         self._cells: dict[str, GroupCell] = {}
-        self._epochs: dict[int, int] = {}
-        self._loading: set[int] = set()
-        self._owned: set[int] = set()
+        self._led = LedPartitions()
+        # Cells that may have offsets in open transactions, by partition.
+        self._in_transactions: dict[int, dict[GroupCell, None]] = {}
 
     def find(self, group_id: str) -> GroupCell | None:
         return self._cells.get(group_id)
@@ -40,13 +39,13 @@ class GroupRegistry:
 
     @property
     def is_loading(self) -> bool:
-        return bool(self._loading)
+        return self._led.is_loading
 
     def refusal(self, group_id: str) -> Errors | None:
         """The error for a group that this broker does not serve (now); None if it does."""
         if group_id in self._cells:
             return None
-        return self._refusal_for(self._partition_for(group_id))
+        return self._led.refusal(self._partition_for(group_id))
 
     def get_or_create(self, group_id: str, make: Callable[[str, int], GroupCell]) -> GroupCell | Errors:
         """The group's cell, which is created if necessary. An error if the group belongs to another broker or
@@ -54,7 +53,7 @@ class GroupRegistry:
         """
         partition = self._partition_for(group_id)
         with self._lock:
-            refusal = self._refusal_for(partition)
+            refusal = self._led.refusal(partition)
             if refusal is not None:
                 return refusal
             cell = self._cells.get(group_id)
@@ -64,11 +63,32 @@ class GroupRegistry:
                 cell = self._cells[group_id] = make(group_id, partition)
             return cell
 
+    def note_transaction(self, cell: GroupCell) -> None:
+        """Notes that a producer commits offsets of the group in a transaction. Call it before and after that: a
+        marker may come in between, and so may :meth:`in_transactions`.
+        """
+        with self._lock:
+            if self._cells.get(cell.group.group_id) is cell:
+                self._in_transactions.setdefault(cell.partition, {})[cell] = None
+
+    def in_transactions(self, partition: int) -> list[GroupCell] | None:
+        """The cells of a partition that may have offsets in open transactions, without those that have none any
+        more. None if the partition is not served here now.
+        """
+        with self._lock:
+            if self._led.refusal(partition) is not None:
+                return None
+            cells = self._in_transactions.get(partition, {})
+            for cell in [cell for cell in cells if not cell.group.offsets.in_transactions]:
+                del cells[cell]
+            return list(cells)
+
     def remove(self, cell: GroupCell) -> None:
         """Removes a dead group, unless a new group has taken its name."""
         with self._lock:
             if self._cells.get(cell.group.group_id) is cell:
                 del self._cells[cell.group.group_id]
+                self._in_transactions.get(cell.partition, {}).pop(cell, None)
 
     def continues(self, partition: int, leader_epoch: int) -> bool:
         """Whether this election only continues the ownership: with the next epoch in sequence, no other
@@ -77,35 +97,28 @@ class GroupRegistry:
         This happens when a follower dies. Members' waiting requests go on.
         """
         with self._lock:
-            if partition not in self._owned or leader_epoch != self._epochs.get(partition, NO_EPOCH) + 1:
-                return False
-            self._epochs[partition] = leader_epoch
-            return True
+            return self._led.continues(partition, leader_epoch)
 
     def begin_loading(self, partition: int, leader_epoch: int) -> list[GroupCell] | None:
         """Handles an election. Returns the cells of the earlier ownership, to be unloaded, or None if this
         election is stale.
         """
         with self._lock:
-            if leader_epoch <= self._epochs.get(partition, NO_EPOCH):
-                return None
-            self._epochs[partition] = leader_epoch
-            self._owned.discard(partition)
-            self._loading.add(partition)
-            return self._take(partition)
+            return self._take(partition) if self._led.begin_loading(partition, leader_epoch) else None
 
     def is_current(self, partition: int, leader_epoch: int) -> bool:
         """Whether the load that started with this epoch is still needed."""
-        return partition in self._loading and self._epochs.get(partition) == leader_epoch
+        return self._led.is_current(partition, leader_epoch)
 
     def publish(self, partition: int, leader_epoch: int, cells: Iterable[GroupCell]) -> bool:
         """Ends the loading; from now on requests are served. Returns False if it came too late."""
         with self._lock:
-            if not self.is_current(partition, leader_epoch):
+            if not self._led.publish(partition, leader_epoch):
                 return False
-            self._loading.discard(partition)
-            self._owned.add(partition)
-            self._cells.update((cell.group.group_id, cell) for cell in cells)
+            for cell in cells:
+                self._cells[cell.group.group_id] = cell
+                if cell.group.offsets.in_transactions:
+                    self._in_transactions.setdefault(partition, {})[cell] = None
             return True
 
     def resign(self, partition: int, leader_epoch: int | None) -> list[GroupCell] | None:
@@ -113,26 +126,11 @@ class GroupRegistry:
         None if stale.
         """
         with self._lock:
-            known = self._epochs.get(partition, NO_EPOCH)
-            if leader_epoch is None:
-                self._epochs.pop(partition, None)  # a new topic of the same name starts at epoch 0
-            elif leader_epoch < known:
-                return None
-            else:
-                self._epochs[partition] = leader_epoch
-            self._owned.discard(partition)
-            self._loading.discard(partition)
-            return self._take(partition)
-
-    def _refusal_for(self, partition: int) -> Errors | None:
-        if partition in self._owned:
-            return None
-        if partition in self._loading:
-            return Errors.COORDINATOR_LOAD_IN_PROGRESS
-        return Errors.NOT_COORDINATOR
+            return self._take(partition) if self._led.resign(partition, leader_epoch) else None
 
     def _take(self, partition: int) -> list[GroupCell]:
         taken = [cell for cell in self._cells.values() if cell.partition == partition]
         for cell in taken:
             del self._cells[cell.group.group_id]
+        self._in_transactions.pop(partition, None)
         return taken

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from broker.coordinator.common.weights import text_weight
 from broker.coordinator.group.records import OffsetAndMetadata
 from broker.utils.topic_partition import TopicPartition
 
@@ -24,11 +25,6 @@ _OFFSET: Final = 320
 _MEMBER_WORDS: Final = 4_096
 _MEMBER_ASSIGNMENT: Final = 1_024
 _METADATA_STEP: Final = 64
-
-
-def text_weight(text: str) -> int:
-    """The size of a string. sys.getsizeof returns more once the string's UTF-8 has been requested."""
-    return 49 + len(text) if text.isascii() else 76 + 4 * len(text)
 
 
 def group_weight(group_id: str) -> int:

@@ -79,7 +79,8 @@ def clean_log(
     with log.lock:
         producers = log.producer_state.producers.values()
         last_batches = {p.producer_id: p.batches[-1].last_offset for p in producers if p.batches}
-    rules = CompactionRules(offsets, aborted, last_batches, now_ms, log.config.delete_retention_ms)
+        epochs = {p.producer_id: p.epoch for p in producers if not p.batches}
+    rules = CompactionRules(offsets, aborted, last_batches, now_ms, log.config.delete_retention_ms, epochs)
     before = after = 0
     for group in group_segments(segments, log.config.segment_bytes):
         before += sum(segment.size for segment in group)
@@ -209,7 +210,9 @@ def _clean_group(
                     entry = (header.base_offset, header.last_offset, len(kept), _max_timestamp(kept))
                     cleaned.append(kept, [entry], config.index_interval_bytes)
             for aborted in segment.txn_index.entries():
-                cleaned.txn_index.append(aborted)
+                if aborted.last_offset in rules.transactions.markers:  # others have no record to hide
+                    cleaned.txn_index.append(aborted)
+            rules.transactions.markers.clear()
         cleaned.become_inactive()
         cleaned.sync()
         modified_ns = group[-1].path(LOG_SUFFIX).stat().st_mtime_ns

@@ -1,15 +1,16 @@
-"""What compaction keeps of a batch; pure functions.
+"""What compaction keeps of a batch. Pure, but for what it remembers of transactions from batch to batch.
 
 A record stays if no later record has its key. A tombstone that is the latest record of its key stays for
 ``delete.retention.ms`` after its first compaction; the batch stores that deadline (KIP-534). The last batch
-of each producer stays for its sequence, even if it becomes empty. Transaction markers stay; records of
-aborted transactions go.
+of each producer stays for its sequence, even if it becomes empty. Records of aborted transactions go. A
+transaction's marker stays as long as the log has a batch of the transaction, and then, like a tombstone, for
+``delete.retention.ms`` after the first compaction that found none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.results import AbortedTransaction
@@ -23,18 +24,28 @@ from broker.record.header import (
 from broker.record.records import encode_records
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionRules:
-    """The parameters of one cleaning pass, the same for all its segments. ``now_ms`` and
-    ``delete_retention_ms`` decide when tombstones go. ``last_batches`` maps a producer id to its last batch's
-    last offset.
+class SeenTransactions:
+    """Which transactions still have batches in the log; the part of Kafka's CleanedTransactionMetadata that
+    decides about markers. One cleaning pass owns it.
     """
 
-    offsets: OffsetMap
-    aborted: AbortedRanges
-    last_batches: Mapping[int, int]
-    now_ms: int
-    delete_retention_ms: int
+    def __init__(self) -> None:
+        self._with_batches: set[int] = set()
+        #: The offsets of the markers so far whose transactions have batches. The cleaner empties it.
+        self.markers: set[int] = set()
+
+    def see_batch(self, header: BatchHeader) -> None:
+        """Takes a batch of records."""
+        if header.is_transactional:
+            self._with_batches.add(header.producer_id)
+
+    def see_marker(self, header: BatchHeader) -> bool:
+        """Takes a control batch, and returns whether its transaction has a batch."""
+        if header.producer_id not in self._with_batches:
+            return False
+        self._with_batches.discard(header.producer_id)
+        self.markers.add(header.base_offset)
+        return True
 
 
 class AbortedRanges:
@@ -54,13 +65,31 @@ class AbortedRanges:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """The parameters of one cleaning pass, the same for all its segments. ``now_ms`` and
+    ``delete_retention_ms`` decide when tombstones and markers go. ``last_batches`` maps a producer id to its last
+    batch's last offset, ``epochs`` those without a batch to their epoch, which their marker keeps.
+    ``transactions`` sees every batch, in the order of the log.
+    """
+
+    offsets: OffsetMap
+    aborted: AbortedRanges
+    last_batches: Mapping[int, int]
+    now_ms: int
+    delete_retention_ms: int
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    transactions: SeenTransactions = field(default_factory=SeenTransactions)
+
+
 def compact_batch(view: memoryview, header: BatchHeader, rules: CompactionRules) -> memoryview | None:
     """What replaces the batch at the start of ``view``: the batch itself, a smaller one, or None for nothing.
 
     Raises KafkaError(CORRUPT_MESSAGE).
     """
     if header.is_control:
-        return view
+        return _compact_marker(view, header, rules)
+    rules.transactions.see_batch(header)
     records = () if header in rules.aborted else each_record(view, header)
     kept = [record for record in records if _stays(record, header, rules)]
     if not kept:
@@ -71,6 +100,17 @@ def compact_batch(view: memoryview, header: BatchHeader, rules: CompactionRules)
     return _rebuilt(header, kept, rules.now_ms + rules.delete_retention_ms if starts_horizon else None)
 
 
+def _compact_marker(view: memoryview, header: BatchHeader, rules: CompactionRules) -> memoryview | None:
+    if rules.transactions.see_marker(header):
+        return view
+    horizon_ms = header.delete_horizon_ms
+    if header.record_count and horizon_ms is None:
+        return _rebuilt(header, list(each_record(view, header)), rules.now_ms + rules.delete_retention_ms)
+    if header.record_count and horizon_ms is not None and rules.now_ms < horizon_ms:
+        return view
+    return _empty(header) if _is_last_of_producer(header, rules) else None
+
+
 def _stays(record: Record, header: BatchHeader, rules: CompactionRules) -> bool:
     if record.key is None or record.offset < rules.offsets.latest(record.key):
         return False
@@ -79,6 +119,8 @@ def _stays(record: Record, header: BatchHeader, rules: CompactionRules) -> bool:
 
 
 def _is_last_of_producer(header: BatchHeader, rules: CompactionRules) -> bool:
+    if header.is_control:
+        return rules.epochs.get(header.producer_id) == header.producer_epoch
     return header.producer_id >= 0 and rules.last_batches.get(header.producer_id) == header.last_offset
 
 

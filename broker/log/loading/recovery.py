@@ -16,7 +16,7 @@ from broker.config.log_config import LONG_MAX
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log_dir_health import Fault, fault_of
-from broker.log.producers.producer_state import read_marker
+from broker.log.producers.markers import read_marker
 from broker.log.results import AbortedTransaction
 from broker.log.segments.batch_file import INDEX_SUFFIX, INT32_MAX, LOG_SUFFIX
 from broker.log.segments.batch_walk import DamagedError

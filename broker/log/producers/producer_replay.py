@@ -9,8 +9,9 @@ from pathlib import Path
 import structlog
 
 from broker.log.errors import LoadCancelled
+from broker.log.producers.markers import read_marker
 from broker.log.producers.producer_snapshot import encode_snapshot, read_snapshot, snapshot_path
-from broker.log.producers.producer_state import ProducerStateManager, read_marker
+from broker.log.producers.producer_state import ProducerStateManager
 from broker.log.sealed_file import replace_file
 from broker.log.segments.segment import Segment
 from broker.record.header import BatchHeader

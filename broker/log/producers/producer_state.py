@@ -7,19 +7,22 @@ Sequences wrap from 2^31 - 1 to 0.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from broker.log.producers.markers import TransactionMarker
+from broker.log.producers.open_transactions import OpenTransactions
+from broker.log.producers.verification import VerificationGuard, Verifications
 from broker.log.results import AbortedTransaction
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.offsets import UNKNOWN_OFFSET
-from broker.record.batch import iter_records
 from broker.record.header import (
+    CONTROL_FLAG,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     increment_sequence,
 )
@@ -27,9 +30,8 @@ from broker.record.validator import AppendOrigin
 
 BATCHES_KEPT = 5
 MAX_PRODUCERS = 10_000
-_MARKER_KEY = struct.Struct(">hh")
-_MARKER_VALUE = struct.Struct(">hi")
-_ABORT, _COMMIT = 0, 1
+# How much later than transaction.max.timeout.ms a transaction must be to count as late: Kafka's constant.
+_LATE_MS: Final = 5 * 60_000
 
 
 class BatchMetadata(NamedTuple):
@@ -103,32 +105,6 @@ class ProducerEntry:
         return None
 
 
-class TransactionMarker(NamedTuple):
-    """The content of a transaction marker: how the transaction ended."""
-
-    committed: bool
-    coordinator_epoch: int
-
-
-def read_marker(view: memoryview, position: int, header: BatchHeader) -> TransactionMarker | None:
-    """The transaction marker in a control batch; None for other control records.
-
-    Raises KafkaError(CORRUPT_MESSAGE).
-    """
-    for record in iter_records(view, header, position):
-        if record.key is not None and record.value is not None:
-            try:
-                _, kind = _MARKER_KEY.unpack_from(record.key)
-                _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
-            except struct.error as error:
-                raise KafkaError(
-                    Errors.CORRUPT_MESSAGE, f"control batch at offset {header.base_offset} is cut short"
-                ) from error
-            if kind in (_ABORT, _COMMIT):
-                return TransactionMarker(kind == _COMMIT, coordinator_epoch)
-    return None
-
-
 class ProducerStateManager:
     """The producers of a log; Kafka's ProducerStateManager. Owned by the log and guarded by its lock.
 
@@ -142,17 +118,21 @@ class ProducerStateManager:
         self.max_producers = max_producers
         self._look_from = max_producers  # the number of producers at which the next search begins
         self.producers: dict[int, ProducerEntry] = {}
-        self._ongoing: dict[int, int] = {}
-        self._unreplicated: list[AbortedTransaction] = []
+        self.transactions = OpenTransactions()
+        self.verifications = Verifications(max_producers)
 
     # -- a leader's checks
 
-    def check(self, headers: list[BatchHeader], origin: AppendOrigin) -> BatchMetadata | None:
-        """Checks the epochs and sequences of batches that are about to be appended in this order.
+    def check(
+        self, headers: Sequence[BatchHeader], origin: AppendOrigin, guard: VerificationGuard | None = None
+    ) -> BatchMetadata | None:
+        """Checks the epochs, sequences and transactions of batches that are about to be appended
+        in this order. ``guard`` is that of their verification; None if transactions are not verified.
 
         Returns the earlier batch if all of them repeat remembered ones (from the first's start to the last's
         end), None if all are new. Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
-        and DUPLICATE_SEQUENCE_NUMBER if only some repeat.
+        INVALID_TXN_STATE, NOT_ENOUGH_REPLICAS if too many transactions are open, and
+        DUPLICATE_SEQUENCE_NUMBER if only some repeat.
         """
         duplicates = [found for header in headers if (found := self._duplicate(header, origin)) is not None]
         if len(duplicates) == len(headers):
@@ -166,8 +146,45 @@ class ProducerStateManager:
         after: dict[int, tuple[int, int]] = {}
         for header in headers:
             if header.producer_id >= 0:
-                self._check_one(header, origin, after)
+                entry = self.producers.get(header.producer_id)
+                is_open = entry is not None and entry.current_txn_first_offset is not None
+                if header.attributes & TRANSACTIONAL_FLAG and not is_open:
+                    self._check_beginning(header, guard)
+                self._check_one(header, entry, origin, after)
+                if is_open and not header.attributes & TRANSACTIONAL_FLAG:
+                    raise KafkaError(
+                        Errors.INVALID_TXN_STATE,
+                        f"producer {header.producer_id} has an open transaction: "
+                        "its records must be transactional until that ends",
+                    )
         return None
+
+    def check_marker(self, header: BatchHeader, marker: TransactionMarker) -> None:
+        """Checks a marker of a coordinator, whose epoch :meth:`check` accepted.
+
+        Raises KafkaError(TRANSACTION_COORDINATOR_FENCED) if a later coordinator has written one.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is not None and entry.coordinator_epoch > marker.coordinator_epoch:
+            raise KafkaError(
+                Errors.TRANSACTION_COORDINATOR_FENCED,
+                f"invalid coordinator epoch for producer {header.producer_id}: {marker.coordinator_epoch} "
+                f"(zombie), {entry.coordinator_epoch} (current)",
+            )
+
+    def _check_beginning(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
+        """Checks the first batch of a transaction; a marker without records begins none."""
+        if header.attributes & CONTROL_FLAG:
+            return
+        if guard is not None and not self.verifications.holds(header.producer_id, guard):
+            raise KafkaError(Errors.INVALID_TXN_STATE, "record was not part of an ongoing transaction")
+        if len(self.transactions) >= self.max_producers:
+            # Producers retry it. They must not be forgotten, so nothing else limits their number.
+            raise KafkaError(
+                Errors.NOT_ENOUGH_REPLICAS,
+                f"{len(self.transactions)} transactions are open in this partition, the most that "
+                f"landline.producer.id.max.count={self.max_producers} allows",
+            )
 
     def _duplicate(self, header: BatchHeader, origin: AppendOrigin) -> BatchMetadata | None:
         if header.producer_id < 0 or origin is not AppendOrigin.CLIENT:
@@ -176,10 +193,13 @@ class ProducerStateManager:
         return entry.find_duplicate(header) if entry is not None else None
 
     def _check_one(
-        self, header: BatchHeader, origin: AppendOrigin, after: dict[int, tuple[int, int]]
+        self,
+        header: BatchHeader,
+        entry: ProducerEntry | None,
+        origin: AppendOrigin,
+        after: dict[int, tuple[int, int]],
     ) -> None:
         producer_id, epoch = header.producer_id, header.producer_epoch
-        entry = self.producers.get(producer_id)
         known_epoch, last_sequence = (
             (entry.epoch, entry.last_sequence) if entry is not None else (NO_PRODUCER_EPOCH, NO_SEQUENCE)
         )
@@ -190,6 +210,14 @@ class ProducerStateManager:
                 f"epoch {epoch} of producer {producer_id} is smaller than the last seen epoch {known_epoch}",
             )
         if origin is AppendOrigin.CLIENT and not header.is_control:
+            is_transactional = header.attributes & TRANSACTIONAL_FLAG
+            lowest = self.verifications.lowest_sequence(producer_id) if is_transactional else None
+            if lowest is not None and header.base_sequence > lowest:
+                raise KafkaError(
+                    Errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"out of order sequence number for producer {producer_id}: {header.base_sequence} "
+                    f"(incoming seq. number), {lowest} (earliest seen sequence), epoch {epoch}",
+                )
             expected = self._expected_sequence(epoch, known_epoch, last_sequence)
             if expected is not None and header.base_sequence != expected:
                 raise KafkaError(
@@ -218,22 +246,22 @@ class ProducerStateManager:
             BatchMetadata(header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
         )
         entry.last_timestamp = header.max_timestamp
-        if header.is_transactional and entry.current_txn_first_offset is None:
-            entry.current_txn_first_offset = base_offset
-            self._ongoing[base_offset] = header.producer_id
+        if header.attributes & TRANSACTIONAL_FLAG:
+            self.verifications.end(header.producer_id)
+            if entry.current_txn_first_offset is None:
+                entry.current_txn_first_offset = base_offset
+                self.transactions.begin(base_offset, header.producer_id)
 
     def update_marker(self, header: BatchHeader, marker: TransactionMarker) -> AbortedTransaction | None:
         """Records a control batch; returns the transaction if it was aborted, for the transaction index."""
         entry = self._entry(header)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
+        self.verifications.end(header.producer_id)
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, None
         if first_offset is None:
             return None
-        self._ongoing.pop(first_offset, None)
-        stable = min(self._ongoing, default=header.last_offset + 1)
-        ended = AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable)
-        self._unreplicated.append(ended)
+        ended = self.transactions.end(header.producer_id, first_offset, header.last_offset)
         return None if marker.committed else ended
 
     def _entry(self, header: BatchHeader) -> ProducerEntry:
@@ -248,24 +276,30 @@ class ProducerStateManager:
             entry.set_epoch(header.producer_epoch)
         return entry
 
-    @property
-    def has_transactions(self) -> bool:
-        """Whether a transaction is open, or ended without being known as replicated yet."""
-        return bool(self._ongoing or self._unreplicated)
+    # -- transactions
 
-    def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset of a transaction that is open, or whose marker is not below the high watermark."""
-        if self._unreplicated:
-            self._unreplicated = [
-                ended for ended in self._unreplicated if ended.last_offset >= high_watermark
-            ]
-        starts = [*self._ongoing, *(ended.first_offset for ended in self._unreplicated)]
-        return min(starts, default=None)
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Whether the producer has a transaction in this log that no marker has ended."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.current_txn_first_offset is not None
+
+    def has_late_transaction(self, now_ms: int, max_timeout_ms: int) -> bool:
+        """Whether the oldest open transaction should have timed out long ago: its producer wrote nothing for
+        ``transaction.max.timeout.ms`` and five minutes (KIP-664).
+        """
+        producer_id = self.transactions.oldest_producer
+        entry = None if producer_id is None else self.producers.get(producer_id)
+        return (
+            entry is not None
+            and entry.last_timestamp > 0
+            and now_ms - entry.last_timestamp > max_timeout_ms + _LATE_MS
+        )
 
     # -- removing producers
 
     def remove_expired(self, now_ms: int) -> int:
         """Removes producers silent for ``expiration_ms`` that have no open transaction; returns how many."""
+        self.verifications.expire(now_ms - self.expiration_ms)
         expired = [
             entry.producer_id
             for entry in self.producers.values()
@@ -303,8 +337,8 @@ class ProducerStateManager:
         """Removes all producers."""
         self._look_from = self.max_producers
         self.producers.clear()
-        self._ongoing.clear()
-        self._unreplicated.clear()
+        self.transactions.clear()
+        self.verifications.clear()
 
     def load(self, entries: Iterator[ProducerEntry], now_ms: int) -> None:
         """Replaces the state with a snapshot's entries, without the expired ones."""
@@ -313,8 +347,11 @@ class ProducerStateManager:
             if len(self.producers) >= self._look_from:
                 self._forget_oldest()
             self.producers[entry.producer_id] = entry
-            if entry.current_txn_first_offset is not None:
-                self._ongoing[entry.current_txn_first_offset] = entry.producer_id
+        self.transactions.load(
+            (entry.current_txn_first_offset, entry.producer_id)
+            for entry in self.producers.values()
+            if entry.current_txn_first_offset is not None
+        )
         self.remove_expired(now_ms)
 
 

@@ -49,6 +49,13 @@ class OffsetIndex:
         relative, position = self.file.entry(entries - 1)
         return self.base_offset + relative, position
 
+    def bound_at(self, position: int) -> int | None:
+        """An offset above all those before ``position``, which is where a batch begins or ends: from the first
+        entry there or later. None if there is none.
+        """
+        count = self.file.count_at_most(1, position - 1)
+        return self.base_offset + self.file.entry(count)[0] if count < len(self.file) else None
+
     def truncate_to(self, position: int) -> None:
         """Drops the entries of batches at ``position`` or later."""
         self.file.truncate(self.file.count_at_most(1, position - 1))

@@ -79,7 +79,7 @@ class Segment(BatchFile):
         base, size = self.base_offset, self.index_max_bytes
         self.offset_index = OffsetIndex(self.file_name(INDEX_SUFFIX), base, size, among=among)
         self.time_index = TimeIndex(self.file_name(TIME_INDEX_SUFFIX), base, size, among=among)
-        self.txn_index = TransactionIndex(self.file_name(TXN_INDEX_SUFFIX))
+        self.txn_index = TransactionIndex(self.file_name(TXN_INDEX_SUFFIX), among=among)
 
     @classmethod
     def create(
@@ -100,7 +100,7 @@ class Segment(BatchFile):
         if not in_new_dir:
             for name in SEGMENT_SUFFIXES:
                 segment.path(name).unlink(missing_ok=True)
-            segment._open_indexes()
+            segment._open_indexes(among=())
         segment._file = SegmentFile(segment.file_name(LOG_SUFFIX), "x+")
         segment.keeps_file = True
         segment.max_timestamp = NO_TIMESTAMP
@@ -325,7 +325,7 @@ class Segment(BatchFile):
 
     def _sync_names(self) -> None:
         """Syncs the directory if the log or an index is new in it."""
-        indexes = self.offset_index.file, self.time_index.file
+        indexes = self.offset_index.file, self.time_index.file, self.txn_index
         if self.dir_synced and all(index.name_synced for index in indexes):
             return
         # Set before the sync, so that a file created meanwhile is left to the next sync.

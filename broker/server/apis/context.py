@@ -13,6 +13,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.controller.controller import KafkaController
 from broker.controller.topic_admin import TopicAdmin
 from broker.coordinator.group.group_coordinator import GroupCoordinator
+from broker.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from broker.log.log_manager import LogManager
 from broker.network.request_channel import Request, Verdict
 from broker.protocol import codec
@@ -23,6 +24,8 @@ from broker.record.inspection import Depth
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.transaction_markers import TransactionMarkers
+from broker.replication.transaction_verification import TransactionVerification
 from broker.server.access import Access
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import BrokerPeers
@@ -66,8 +69,9 @@ class ApiContext:
     that waits for the store many times to its own handler. ``submit_of_stranger`` passes the look-up of an
     unknown peer that sends brokers' requests to the look-up thread. ``depth``: how thoroughly clients'
     batches are validated. ``check_broker_config`` raises ConfigError for what this broker could not take up.
-    ``access`` says who may do what; None: everybody may do everything. ``tokens`` are the delegation tokens;
-    None without ``delegation.token.secret.key``.
+    ``markers`` appends transaction markers. ``verification`` has a transaction's partitions verified before
+    their first append. ``access`` says who may do what; None: everybody may do everything. ``tokens`` are the
+    delegation tokens; None without ``delegation.token.secret.key``.
     """
 
     config: BrokerConfig
@@ -86,6 +90,7 @@ class ApiContext:
     controller: KafkaController
     topic_admin: TopicAdmin
     group_coordinator: GroupCoordinator
+    transaction_coordinator: TransactionCoordinator
     dynamic_config: DynamicConfigManager
     auto_topics: AutoTopicCreation
     producer_ids: ProducerIdManager
@@ -100,6 +105,8 @@ class ApiContext:
     access: Access | None = None
     quotas: QuotaManagers = field(default_factory=QuotaManagers)
     tokens: DelegationTokens | None = None
+    verification: TransactionVerification = field(default_factory=TransactionVerification)
+    markers: TransactionMarkers = field(init=False)
 
     def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
         """Like :meth:`submit_for`, for a request that has no other work here. Returns its verdict."""

@@ -16,7 +16,13 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_response
-from broker.protocol.fetch_requests import NO_SESSION, FetchRequest, TopicKey, parse_fetch_request
+from broker.protocol.fetch_requests import (
+    NO_SESSION,
+    READ_COMMITTED,
+    FetchRequest,
+    TopicKey,
+    parse_fetch_request,
+)
 from broker.replication.delayed_fetch import Fetched, FetchEntry, FetchParams
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import cluster_allowed
@@ -37,6 +43,9 @@ _LONGEST_WAIT_MS = 300_000
 _RESPONSE_BYTES = 18
 _TOPIC_BYTES = 18
 _PARTITION_BYTES = 42
+_ABORTED_BYTES = 17
+# An index of aborted transactions from this size on is read by a handler: 2,000 entries take 2 ms.
+_MANY_ABORTS_BYTES = 64 * 1024
 
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:
@@ -56,7 +65,9 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
 
     # A session may have more partitions than one request names. Finding where a batch begins also reads
     # the log.
-    dear = len(fetch.wanted) > _RULE.here_elements
+    dear = len(fetch.wanted) > _RULE.here_elements or (
+        asked.isolation_level == READ_COMMITTED and _has_many_aborts(fetch, ctx)
+    )
     if not dear and not request.connection.reads_cold:
         read()
         return Verdict.SERVED
@@ -70,6 +81,15 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         return Verdict.SERVED
     request.again = hand_over
     return Verdict.FULL
+
+
+def _has_many_aborts(fetch: FetchContext, ctx: ApiContext) -> bool:
+    """Whether so many transactions were aborted that finding those of this fetch may take long."""
+    for wanted in fetch.wanted:
+        log = ctx.replica_manager.local_log(wanted.topic_partition)
+        if log is not None and log.reader.has_aborts(wanted.fetch_offset, _MANY_ABORTS_BYTES):
+            return True
+    return False
 
 
 def _handle_many(request: Request, ctx: ApiContext) -> None:
@@ -256,7 +276,10 @@ def _params(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchPara
         if most is not None:
             max_bytes = min(max_bytes, most)
             min_bytes = min(min_bytes, max_bytes)
-    return FetchParams(asked.replica_id, asked.replica_epoch, max_wait_ms, min_bytes, max_bytes)
+    committed_only = asked.isolation_level == READ_COMMITTED and asked.replica_id < 0
+    return FetchParams(
+        asked.replica_id, asked.replica_epoch, max_wait_ms, min_bytes, max_bytes, committed_only
+    )
 
 
 def _is_throttled(
@@ -287,6 +310,8 @@ def response_bytes(results: Fetched) -> int:
             topic = wanted.topic
             size += _TOPIC_BYTES
         size += _PARTITION_BYTES + (0 if result.records is None else result.records.size)
+        if result.aborted:
+            size += _ABORTED_BYTES * len(result.aborted)
     return size
 
 

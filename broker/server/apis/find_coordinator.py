@@ -1,9 +1,7 @@
-"""FindCoordinator: the broker that leads the group's partition of __consumer_offsets.
+"""FindCoordinator: the broker that leads the group's partition of __consumer_offsets, or the transactional id's
+partition of __transaction_state.
 
-Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because there is no transaction
-coordinator. Of the error codes that clients expect here, it is the only one that all of them treat as final.
-With COORDINATOR_NOT_AVAILABLE they would retry until their time-out. Share groups do not exist in Kafka 3.9's
-ZooKeeper mode: INVALID_REQUEST.
+Share groups do not exist in Kafka 3.9's ZooKeeper mode: INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from broker.protocol.requests import FindCoordinatorRequest
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import DENIED, allowed
 from broker.server.apis.context import ApiContext
-from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 _NO_NODE: Final[Fields] = {"node_id": -1, "host": "", "port": -1}
 _GROUP: Final = 0
@@ -28,13 +26,6 @@ _SHARE: Final = 2
 _DESCRIBED: Final[Mapping[int, ResourceType]] = {
     _GROUP: ResourceType.GROUP,
     _TRANSACTION: ResourceType.TRANSACTIONAL_ID,
-}
-_REFUSED: Final[Mapping[int, tuple[Errors, str]]] = {
-    _TRANSACTION: (
-        Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "this broker has no transaction coordinator: produce without transactional.id (idempotence works)",
-    ),
-    _SHARE: (Errors.INVALID_REQUEST, "share groups are not supported"),
 }
 
 
@@ -61,16 +52,20 @@ def error_response(message: FindCoordinatorRequest, error: KafkaError) -> Fields
 
 def _coordinator(request: Request, key: str, key_type: int, ctx: ApiContext) -> Fields:
     kind = _DESCRIBED.get(key_type)
-    if kind is not None and not allowed(ctx, request, AclOperation.DESCRIBE, kind, key):
+    if kind is None:
+        reason = "share groups are not supported" if key_type == _SHARE else f"unknown key type {key_type}"
+        return _refusal(Errors.INVALID_REQUEST, reason)
+    if not allowed(ctx, request, AclOperation.DESCRIBE, kind, key):
         return _refusal(DENIED[kind], None)
-    if key_type != _GROUP:
-        return _refusal(*_REFUSED.get(key_type, (Errors.INVALID_REQUEST, f"unknown key type {key_type}")))
     if not ctx.metadata_cache.alive_broker_ids():
         return _refusal(Errors.COORDINATOR_NOT_AVAILABLE, "this broker does not know the cluster yet")
-    if not ctx.metadata_cache.contains(GROUP_METADATA_TOPIC):
-        ctx.auto_topics.ensure_internal(GROUP_METADATA_TOPIC)
-        return _refusal(Errors.COORDINATOR_NOT_AVAILABLE, f"{GROUP_METADATA_TOPIC} is being created")
-    partition = TopicPartition(GROUP_METADATA_TOPIC, ctx.group_coordinator.partition_for(key))
+    of_group = key_type == _GROUP
+    topic = GROUP_METADATA_TOPIC if of_group else TRANSACTION_STATE_TOPIC
+    if not ctx.metadata_cache.contains(topic):
+        ctx.auto_topics.ensure_internal(topic)
+        return _refusal(Errors.COORDINATOR_NOT_AVAILABLE, f"{topic} is being created")
+    coordinator = ctx.group_coordinator if of_group else ctx.transaction_coordinator
+    partition = TopicPartition(topic, coordinator.partition_for(key))
     info = ctx.metadata_cache.partition_info(partition)
     listener = request.connection.listener_name
     endpoint = None if info is None else ctx.metadata_cache.endpoint(info.leader, listener)

@@ -9,6 +9,7 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fetch_requests import READ_COMMITTED
 from broker.protocol.fields import Fields
 from broker.protocol.offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -37,7 +38,8 @@ def is_dear(message: ListOffsetsRequest) -> bool:
 
 
 def handle(request: Request, message: ListOffsetsRequest, ctx: ApiContext) -> Fields | None:
-    """Consumers see offsets up to the high watermark, replicas up to the log end. A partition that is named
+    """Consumers see offsets up to the high watermark, or with READ_COMMITTED up to the last stable offset;
+    replicas see those up to the log end. A partition that is named
     twice gets INVALID_REQUEST each time and is not searched, as in Kafka.
     """
     if message.replica_id < 0 or ctx.peers.knows(request.connection):
@@ -95,7 +97,12 @@ def _answer(
         partition = require_leader(topic_partition, codec.get(wanted, "current_leader_epoch", NO_EPOCH), ctx)
         if refused:
             raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
-        timestamp, offset, epoch = _find(partition, wanted.timestamp, from_replica=message.replica_id >= 0)
+        timestamp, offset, epoch = _find(
+            partition,
+            wanted.timestamp,
+            from_replica=message.replica_id >= 0,
+            committed_only=codec.get(message, "isolation_level", 0) == READ_COMMITTED,
+        )
     except KafkaError as refusal:
         error = refusal.error_code
         if error is Errors.OFFSET_NOT_AVAILABLE and request.api_version < 5:
@@ -119,13 +126,15 @@ def _row(
     }
 
 
-def _find(partition: Partition, timestamp: int, *, from_replica: bool) -> tuple[int, int, int]:
+def _find(
+    partition: Partition, timestamp: int, *, from_replica: bool, committed_only: bool
+) -> tuple[int, int, int]:
     """(timestamp, offset, leader epoch), with -1 for anything missing."""
     log = partition.log
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         start = log.log_start_offset
         return NO_TIMESTAMP, start, log.leader_epochs.epoch_for_offset(start)
-    end = log.log_end_offset if from_replica else log.high_watermark
+    end = log.log_end_offset if from_replica else log.fetchable_end(committed_only=committed_only)
     if not from_replica and partition.high_watermark_is_behind_term:
         # A new leader may know a lower high watermark than the previous one reported.
         raise KafkaError(Errors.OFFSET_NOT_AVAILABLE)

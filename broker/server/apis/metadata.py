@@ -24,7 +24,7 @@ from broker.server.apis.metadata_bodies import MetadataBodies, MetadataTopics, T
 from broker.server.apis.metadata_wait import MetadataWait
 from broker.server.metadata_cache import Snapshot
 from broker.utils.refusal_log import log_refusal
-from broker.utils.topic_partition import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+from broker.utils.topic_partition import INTERNAL_TOPICS
 
 _FIRST_UPDATE_MS = 5_000
 _BY_ID_FROM = 12  # the fields exist from version 10 on, but earlier responses cannot name unknown topics
@@ -163,8 +163,8 @@ def _topics(
             }
         topics.append(_encode(version, row))
     if missing:
-        if GROUP_METADATA_TOPIC in missing:
-            ctx.auto_topics.ensure_internal()
+        for internal in INTERNAL_TOPICS.intersection(missing):
+            ctx.auto_topics.ensure_internal(internal)
         # The controller gets the broker's request, so the client's quota is asked here.
         quota = ctx.quotas.of_mutations(request, strict_from=0)
         ctx.auto_topics.ensure((topic for topic in missing if topic not in INTERNAL_TOPICS), quota.record)

@@ -16,12 +16,21 @@ from broker.protocol.produce_messages import (
     encode_produce_response,
     parse_produce_request,
 )
-from broker.record.header import CODEC_MASK, HEADER_BYTES, batch_size_at, read_header
+from broker.record.header import CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_FLAG, batch_size_at, read_header
 from broker.record.inspection import INLINE_PACKED_BYTES, inspect
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import Access, allowed
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, why_absent
+from broker.server.apis.produce_verification import (
+    Verified,
+    begin_verified,
+    has_several_producers,
+    is_transactional,
+    needs_answer,
+    refused_by,
+    verify_first,
+)
 from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.PRODUCE]
@@ -29,10 +38,6 @@ _RULE = RULES[ApiKey.PRODUCE]
 _LONGEST_WAIT_MS: Final = 300_000
 _ACKS = frozenset({ACKS_ALL, 0, 1})
 _NULL_RECORDS = PartitionResponse(Errors.INVALID_RECORD, message="no records in the request")
-_NO_TRANSACTIONS = PartitionResponse(
-    Errors.UNSUPPORTED_VERSION,
-    message="this broker does not support transactions yet: unset transactional.id",
-)
 _TWICE = PartitionResponse(Errors.INVALID_REQUEST, message="the request names this partition more than once")
 _SEVERAL_BATCHES = PartitionResponse(
     Errors.INVALID_RECORD, message="a produce request has one record batch for a partition, not several"
@@ -44,6 +49,8 @@ _ATTRIBUTES_AT: Final = 22  # the low byte of the batch's attributes
 _INLINE_BYTES: Final = HEADER_BYTES + INLINE_PACKED_BYTES
 _ZSTD: Final = 4
 _ZSTD_FROM: Final = 7
+# Of a batch's attributes: what needs a closer look.
+_UNUSUAL: Final = CODEC_MASK | TRANSACTIONAL_FLAG
 # Records that must all be checked, at 1.2 µs each: up to this many cost no more than their compression,
 # during which other threads can run.
 _FEW_RECORDS: Final = 1_000
@@ -52,6 +59,12 @@ _WRITE: Final = AclOperation.WRITE
 _TOPIC: Final = ResourceType.TOPIC
 _DENIED = PartitionResponse(Errors.TOPIC_AUTHORIZATION_FAILED)
 _TRANSACTION_DENIED = PartitionResponse(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+_NO_TRANSACTIONAL_ID = PartitionResponse(
+    Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message="transactional records need a transactional id"
+)
+_SEVERAL_PRODUCERS = PartitionResponse(
+    Errors.INVALID_PRODUCER_ID_MAPPING, message="transactional records contained more than one producer ID"
+)
 _BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
 Responses = Mapping[TopicPartition, PartitionResponse]
 
@@ -66,20 +79,54 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         return ctx.queue_for(request, lambda: _handle_many(request, ctx), dear=True)
     if _is_refused(request, message, ctx):
         return Verdict.SERVED
-    if _append(request, message, ctx, inline=True):
+    verified: Verified | None = None
+    if message.transactional_id is not None:
+        verified = begin_verified(message, ctx)
+        if needs_answer(verified):
+            return _verify(request, message, verified, ctx)
+    if _append(request, message, ctx, inline=True, verified=verified):
         return Verdict.SERVED
+    is_dear = _is_dear(message, ctx)
+    return ctx.queue_for(request, lambda: _append_here(request, ctx, verified), dear=is_dear)
+
+
+def _is_dear(message: ProduceRequest, ctx: ApiContext) -> bool:
+    """Whether the append computes for long. Compression releases the interpreter's lock, so several requests
+    may compress; iterating over records holds it.
+    """
     walked = _records_to_walk(message, ctx)
-    # Compression releases the interpreter's lock, so several requests may compress; iterating over records
-    # holds it.
-    is_dear = walked is None or walked > _FEW_RECORDS
-    return ctx.queue_for(request, lambda: _append_here(request, ctx), dear=is_dear)
+    return walked is None or walked > _FEW_RECORDS
 
 
 def _handle_many(request: Request, ctx: ApiContext) -> None:
     """Handles a request with many partitions on a handler's thread. Raises :class:`ProtocolError`."""
     message = parse_produce_request(request.body, request.api_version, _RULE.most_elements)
-    if not _is_refused(request, message, ctx):
-        _append(request, message, ctx, inline=False)
+    if _is_refused(request, message, ctx):
+        return
+    verified: Verified | None = None
+    if message.transactional_id is not None:
+        verified = begin_verified(message, ctx)
+        if needs_answer(verified):
+            _verify(request, message, verified, ctx)
+            return
+    _append(request, message, ctx, inline=False, verified=verified)
+
+
+def _verify(request: Request, message: ProduceRequest, verified: Verified, ctx: ApiContext) -> Verdict:
+    """Has the coordinator verify what begins a transaction here. The append follows on a handler's thread."""
+    request.keep()
+    ctx.quotas.measure_elsewhere(request)
+    is_dear = _is_dear(message, ctx)
+
+    def append(outcome: Verified) -> None:
+        if not ctx.submit_for(request, lambda: _append_here(request, ctx, outcome), dear=is_dear):
+            # No handler is free: the producer retries.
+            kept = parse_produce_request(request.body, request.api_version)
+            refusal = refused_by(Errors.COORDINATOR_NOT_AVAILABLE)
+            _answer(request, kept, dict.fromkeys(_partitions(kept), refusal), 0)
+
+    verify_first(request, message, verified, append, ctx)
+    return Verdict.QUEUED
 
 
 def _is_refused(request: Request, message: ProduceRequest, ctx: ApiContext) -> bool:
@@ -87,29 +134,43 @@ def _is_refused(request: Request, message: ProduceRequest, ctx: ApiContext) -> b
     if transactional_id is not None and not allowed(
         ctx, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ):
-        throttle_ms = _throttle_ms(request, message, ctx)
-        _answer(request, message, dict.fromkeys(_partitions(message), _TRANSACTION_DENIED), throttle_ms)
+        _answer_all(request, message, _TRANSACTION_DENIED, ctx)
         return True
-    if transactional_id is not None or message.acks not in _ACKS:
-        refusal = _BAD_ACKS if message.acks not in _ACKS else _NO_TRANSACTIONS
-        throttle_ms = _throttle_ms(request, message, ctx)
-        _answer(request, message, dict.fromkeys(_partitions(message), refusal), throttle_ms)
+    if message.acks not in _ACKS:
+        _answer_all(request, message, _BAD_ACKS, ctx)
+        return True
+    if transactional_id is not None and has_several_producers(message):
+        _answer_all(request, message, _SEVERAL_PRODUCERS, ctx)
         return True
     return False
 
 
-def _append_here(request: Request, ctx: ApiContext) -> None:
+def _answer_all(
+    request: Request, message: ProduceRequest, response: PartitionResponse, ctx: ApiContext
+) -> None:
+    throttle_ms = _throttle_ms(request, message, ctx)
+    _answer(request, message, dict.fromkeys(_partitions(message), response), throttle_ms)
+
+
+def _append_here(request: Request, ctx: ApiContext, verified: Verified | None) -> None:
     """Appends on a handler's thread, where the request has its own copy of the body."""
-    message = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
-    _append(request, message, ctx, inline=False)
+    message = parse_produce_request(request.body, request.api_version, _RULE.most_elements)
+    _append(request, message, ctx, inline=False, verified=verified)
 
 
-def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inline: bool) -> bool:
+def _append(
+    request: Request,
+    message: ProduceRequest,
+    ctx: ApiContext,
+    *,
+    inline: bool,
+    verified: Verified | None,
+) -> bool:
     """Appends the records. False, with nothing done, if a check takes too long for ``inline``."""
     entries: dict[TopicPartition, memoryview] = {}
     refused: dict[TopicPartition, PartitionResponse] = {}
     wrong: dict[TopicPartition, KafkaError] = {}  # counted once it is certain that nothing is checked again
-    packed = 0
+    packed = unusual = 0
     topics = message.topics if ctx.access is None else _writable(request, message, ctx.access, refused)
     for topic, partitions in topics:
         for index, records in partitions:
@@ -124,20 +185,26 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
             elif (partition := ctx.replica_manager.partition(topic_partition)) is None:
                 refused[topic_partition] = PartitionResponse(why_absent(topic_partition, ctx))
             elif records is not None:
-                if len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & CODEC_MASK:
-                    packed += len(records)  # of all partitions together
-                if inline and (packed > _INLINE_BYTES or partition.log.appender.needs_recompression(records)):
-                    return False
+                if len(records) > _ATTRIBUTES_AT and (flags := records[_ATTRIBUTES_AT]) & _UNUSUAL:
+                    unusual |= flags
+                    packed += len(records) if flags & CODEC_MASK else 0  # of all partitions together
                 try:
-                    if not inspect(records, ctx.depth, partition.log.rules, topic_partition, inline=inline):
+                    if (
+                        inline
+                        and (packed > _INLINE_BYTES or partition.log.appender.needs_recompression(records))
+                    ) or not inspect(records, ctx.depth, partition.log.rules, topic_partition, inline=inline):
                         return False
                 except KafkaError as error:
                     wrong[topic_partition] = error
                     refused[topic_partition] = _NULL_RECORDS  # replaced below
                 else:
                     entries[topic_partition] = records
-    for topic_partition, problem in wrong.items():
-        refused[topic_partition] = ctx.replica_manager.append_refused(topic_partition, problem)
+    if unusual & TRANSACTIONAL_FLAG and message.transactional_id is None and is_transactional(message):
+        _answer_all(request, message, _NO_TRANSACTIONAL_ID, ctx)
+        return True
+    if wrong or verified is not None:
+        refused |= {tp: ctx.replica_manager.append_refused(tp, problem) for tp, problem in wrong.items()}
+        refused |= _unverified(entries, verified)
     quotas = ctx.quotas
     size = quotas.size_of_produce(request, message.acks) if quotas.active else 0
     request.body = memoryview(b"")
@@ -151,8 +218,16 @@ def _append(request: Request, message: ProduceRequest, ctx: ApiContext, *, inlin
         required_acks=message.acks,
         entries=entries,
         callback=answer,
+        guards=None if verified is None else verified.guards,
     )
     return True
+
+
+def _unverified(entries: dict[TopicPartition, memoryview], verified: Verified | None) -> Responses:
+    """Takes the partitions out of ``entries`` whose transaction could not be verified; their responses."""
+    if verified is None:
+        return {}
+    return {tp: response for tp, response in verified.refused.items() if entries.pop(tp, None) is not None}
 
 
 def _writable(

@@ -86,6 +86,10 @@ def on_group(operation: Op, name: str = "group") -> tuple[Acl, Errors]:
     return (GROUP, name, operation), Errors.GROUP_AUTHORIZATION_FAILED
 
 
+def of_transaction(operation: Op, name: str) -> tuple[Acl, Errors]:
+    return (TRANSACTION, name, operation), Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
 def on_cluster(operation: Op, error: Errors = Errors.CLUSTER_AUTHORIZATION_FAILED) -> tuple[Acl, Errors]:
     return (CLUSTER, CLUSTER_NAME, operation), error
 
@@ -95,6 +99,10 @@ def resource(kind: int, name: str, **more: Any) -> Callable[[World], Mapping[str
 
 
 BY_CLUSTER = Errors.TOPIC_AUTHORIZATION_FAILED
+ON_TRANSACTION = (
+    (TRANSACTION, "tx", Op.WRITE),
+    Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 BROKER_SETTING = [{"name": "log.cleaner.threads", "config_operation": 1, "value": None}]
 CASES = [
     *(Case(ApiKey.PRODUCE, version, [on_topic(Op.WRITE)]) for version in (3, 11)),
@@ -196,17 +204,40 @@ CASES = [
     Case(
         ApiKey.INIT_PRODUCER_ID,
         5,
-        [((TRANSACTION, "tx", Op.WRITE), Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
+        [of_transaction(Op.WRITE, "tx")],
         "of a transaction",
         lambda _world: {"transactional_id": "tx"},
     ),
+    *(
+        Case(ApiKey.ADD_PARTITIONS_TO_TXN, version, [ON_TRANSACTION, on_topic(Op.WRITE)])
+        for version in (0, 3)
+    ),
+    *(
+        Case(ApiKey.ADD_PARTITIONS_TO_TXN, version, [on_cluster(Op.CLUSTER_ACTION)], "of a leader")
+        for version in (4, 5)
+    ),
+    *(Case(ApiKey.ADD_OFFSETS_TO_TXN, version, [ON_TRANSACTION, on_group(Op.READ)]) for version in (0, 4)),
+    *(Case(ApiKey.END_TXN, version, [ON_TRANSACTION]) for version in (0, 4)),
+    Case(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        0,
+        [((TRANSACTION, "tx", Op.DESCRIBE), Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
+    ),
+    *(Case(ApiKey.WRITE_TXN_MARKERS, version, [on_cluster(Op.CLUSTER_ACTION)]) for version in (0, 1)),
     Case(
         ApiKey.PRODUCE,
         11,
-        [((TRANSACTION, "tx", Op.WRITE), Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)],
+        [of_transaction(Op.WRITE, "tx"), on_topic(Op.WRITE)],
         "of a transaction",
         lambda _world: {"transactional_id": "tx"},
     ),
+    Case(ApiKey.WRITE_TXN_MARKERS, 1, [on_cluster(Op.ALTER)], "of an administrator"),
+    Case(
+        ApiKey.TXN_OFFSET_COMMIT,
+        4,
+        [of_transaction(Op.WRITE, "t"), on_group(Op.READ), on_topic(Op.READ)],
+    ),
+    Case(ApiKey.DESCRIBE_PRODUCERS, 0, [on_topic(Op.READ)]),
     Case(ApiKey.LEADER_AND_ISR, 7, [on_cluster(Op.CLUSTER_ACTION)]),
     Case(ApiKey.STOP_REPLICA, 4, [on_cluster(Op.CLUSTER_ACTION)]),
     Case(ApiKey.UPDATE_METADATA, 8, [on_cluster(Op.CLUSTER_ACTION)]),
@@ -257,6 +288,7 @@ WITHOUT_NEEDS = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.LIST_GROUPS,
+    ApiKey.LIST_TRANSACTIONS,
 }
 
 

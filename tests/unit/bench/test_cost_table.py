@@ -80,11 +80,13 @@ def test_every_api_and_version_is_asked_unless_it_takes_no_array() -> None:
         if api.name not in without_arrays():
             assert (api.name, api.max_version) in asked
     assert without_arrays() == {
+        "add_offsets_to_txn",
         "allocate_producer_ids",
         "api_versions",
         "controlled_shutdown",
         "describe_acls",
         "describe_cluster",
+        "end_txn",
         "expire_delegation_token",
         "heartbeat",
         "init_producer_id",

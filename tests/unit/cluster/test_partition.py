@@ -15,6 +15,7 @@ from broker.cluster.partition import Partition
 from broker.cluster.results import Awaited
 from broker.config.log_config import LogConfig
 from broker.log.log_manager import LogManager
+from broker.log.results import LogRead
 from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
@@ -315,14 +316,19 @@ def test_followers_mark_is_the_leaders_but_not_past_its_own_end(brokers: Brokers
     assert partition.log.high_watermark == 2
 
 
+def read_as_consumer(partition: Partition, offset: int) -> LogRead:
+    mark = partition.log.high_watermark
+    return partition.read_as_consumer(offset, 1 << 20, -1, min_one=True, end_offset=mark)
+
+
 def test_consumers_read_only_what_is_committed(leader: Partition) -> None:
     append(leader, 2)
-    assert leader.read_as_consumer(0, 1 << 20, -1, min_one=True).size == 0
+    assert read_as_consumer(leader, 0).size == 0
     for broker_id in (2, 3):
         fetch(leader, broker_id, 2)
-    assert leader.read_as_consumer(0, 1 << 20, -1, min_one=True).size > 0
+    assert read_as_consumer(leader, 0).size > 0
     with pytest.raises(KafkaError) as error:
-        leader.read_as_consumer(99, 1 << 20, -1, min_one=True)
+        read_as_consumer(leader, 99)
     assert error.value.error_code is Errors.OFFSET_OUT_OF_RANGE
 
 

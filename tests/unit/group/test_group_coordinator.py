@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.group.partitioning import java_hash, partition_for
+from broker.coordinator.common.partitioning import java_hash, partition_for
 from broker.coordinator.group.records import (
     GroupKey,
     OffsetAndMetadata,

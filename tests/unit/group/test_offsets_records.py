@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import struct
-import tarfile
 from pathlib import Path
 
 import pytest
 
+from broker.coordinator.common.records import MalformedRecord
 from broker.coordinator.group.loader import Replay
 from broker.coordinator.group.records import (
     GroupKey,
     GroupRecord,
-    MalformedRecord,
     MemberRecord,
     OffsetAndMetadata,
     OffsetKey,
@@ -27,9 +26,9 @@ from broker.coordinator.group.records import (
 )
 from broker.record.batch import read_records
 from broker.utils.topic_partition import TopicPartition
+from tests.support.kafka_log_dirs import logs_of
 
 TP = TopicPartition("topic", 3)
-KAFKA_LOG_DIRS = Path(__file__).parents[2] / "data" / "kafka-3.9.1-log-dirs.tgz"
 
 
 def text(value: str) -> bytes:
@@ -197,13 +196,7 @@ def test_topics_of_a_consumers_subscription_are_found_in_every_version():
 
 @pytest.fixture(scope="module")
 def kafka_logs(tmp_path_factory) -> list[Path]:
-    target = tmp_path_factory.mktemp("kafka")
-    with tarfile.open(KAFKA_LOG_DIRS) as archive:
-        members = [
-            m for m in archive.getmembers() if "__consumer_offsets-" in m.name and m.name.endswith(".log")
-        ]
-        archive.extractall(target, members)  # ours; Debian 12's Python knows no filters yet
-    return sorted(target.rglob("*.log"))
+    return logs_of("__consumer_offsets", tmp_path_factory.mktemp("kafka"))
 
 
 def test_kafkas_own_offsets_logs_are_read_without_a_record_skipped(kafka_logs):

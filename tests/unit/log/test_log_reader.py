@@ -222,13 +222,13 @@ def test_aborted_transactions_are_those_with_records_in_the_range_even_if_they_e
     parts: Read,
 ) -> None:
     early, long, late = (
-        AbortedTransaction(1, 2, 8, 0),
-        AbortedTransaction(2, 5, 25, 5),
-        AbortedTransaction(3, 21, 28, 21),
+        AbortedTransaction(1, 2, 8, 5),
+        AbortedTransaction(2, 5, 25, 21),
+        AbortedTransaction(3, 21, 28, 29),
     )
     first, second, _ = parts.segments.all
     first.txn_index.append(early)
-    for entry in (late, long):
+    for entry in (long, late):
         second.txn_index.append(entry)
     for begin, end, found in (
         (0, 60, [early, long, late]),

@@ -101,9 +101,10 @@ def test_more_records_than_the_bytes_can_hold_are_refused():
     assert refused(with_field(view, 23, ">i", (1 << 30) - 1)) is Errors.INVALID_RECORD
 
 
-def test_a_transactional_batch_without_transaction_is_refused():
-    view = batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-    assert refused(view) is Errors.INVALID_TXN_STATE
+def test_a_transactional_batch_needs_a_producer():
+    (header,) = check(batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    assert header.is_transactional
+    assert refused(batch(b"a", transactional=True)) is Errors.INVALID_RECORD
 
 
 def test_the_append_time_flag_is_the_brokers_to_set():

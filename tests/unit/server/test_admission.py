@@ -54,6 +54,9 @@ HANDLED = [
     "describe_user_scram_credentials",
     "alter_user_scram_credentials",
     "alter_partition",
+    "describe_producers",
+    "describe_transactions",
+    "list_transactions",
     "allocate_producer_ids",
 ]
 

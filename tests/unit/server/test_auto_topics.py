@@ -8,6 +8,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.protocol.errors import Errors, KafkaError
 from broker.server.auto_topics import AutoTopicCreation
 from broker.server.metadata_cache import MetadataCache
+from broker.utils.topic_partition import TRANSACTION_STATE_TOPIC
 from tests.support.clocks import ManualTime
 
 
@@ -63,3 +64,17 @@ def test_topics_above_the_clients_quota_are_not_requested_until_it_allows_them()
     left[0] = 1
     made.ensure(["a", "b", "c"], spend)
     assert set(made._wanted) == {"a", "b", "c"}
+
+
+def test_the_topic_of_transactions_is_made_with_kafkas_configs() -> None:
+    made = auto_topics(ManualTime(10.0), 10)
+    made.ensure_internal(TRANSACTION_STATE_TOPIC)
+    wish = made._wanted[TRANSACTION_STATE_TOPIC]
+    assert (wish["num_partitions"], wish["replication_factor"]) == (50, 1)
+    assert {config["name"]: config["value"] for config in wish["configs"]} == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "2",
+        "segment.bytes": "104857600",
+        "unclean.leader.election.enable": "false",
+    }

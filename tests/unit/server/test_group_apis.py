@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
-from broker.protocol.control_messages import BrokerInfo, MetadataUpdate, PartitionInfo
+from broker.protocol.control_messages import MetadataUpdate
 from broker.protocol.errors import Errors, KafkaError
 from broker.server.apis import (
     delete_groups,
@@ -24,9 +22,9 @@ from broker.server.apis import (
     offset_fetch,
     sync_group,
 )
-from broker.server.metadata_cache import MetadataCache
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC
 from tests.support import valid_requests
+from tests.support.api_talk import ApiTalk
 from tests.support.group_fakes import Harness
 from tests.support.valid_requests import World
 
@@ -48,45 +46,14 @@ def versions(key: ApiKey) -> range:
     return range(APIS[key].min_version, APIS[key].max_version + 1)
 
 
-class Context:
+class Context(ApiTalk):
     """Of ApiContext what the group APIs use, with the real coordinator and metadata cache."""
 
     def __init__(self, **config: object) -> None:
         self.harness = Harness(**config)
-        self.config = self.harness.config
         self.group_coordinator = self.harness.coordinator
         self.clock = self.harness.clock
-        self.metadata_cache = MetadataCache("PLAINTEXT")
-        self.access = None
-        self.asked: list[str] = []
-        self.auto_topics = SimpleNamespace(ensure_internal=self.asked.append)
-        self.answers: list[Any] = []
-        self.know("t", 2)
-
-    def know(self, topic: str, partitions: int, leader: int = 1) -> None:
-        infos = [(topic, PartitionInfo(p, leader, 0, (leader,), (leader,))) for p in range(partitions)]
-        broker = BrokerInfo(1, {"PLAINTEXT": ("kafka.example", 9092)})
-        self.metadata_cache.update(MetadataUpdate(1, [broker], {}, infos))
-
-    def respond(self, request: Request, fields: Any) -> None:
-        body = codec.encode(request.api_key, request.api_version, "response", fields)
-        self.answers.append(codec.decode(request.api_key, request.api_version, "response", body))
-
-    def ask(self, key: ApiKey, version: int, /, **fields: Any) -> list[Any]:
-        """Serves one request; the list gets its answer when there is one."""
-        body = memoryview(codec.encode(key, version, "request", fields))
-        connection = ConnectionInfo("c", "10.0.0.9", "PLAINTEXT")
-        request = Request(key, version, 1, "tester", body, connection, 0, lambda *_: None)
-        message = codec.decode(key, version, "request", request.body)
-        self.answers = answers = []
-        result = MODULES[key].handle(request, message, self)
-        if result is not None:
-            self.respond(request, result)
-        return answers
-
-    def answer(self, key: ApiKey, version: int, /, **fields: Any) -> Any:
-        (answer,) = self.ask(key, version, **fields)
-        return answer
+        super().__init__(MODULES, self.harness.config)
 
     def join(self, version: int, member_id: str = "", **fields: Any) -> Any:
         """Joins until there is a generation, coming back with the member id where that is asked."""
@@ -393,7 +360,6 @@ def test_find_coordinator_without_a_live_leader_is_not_available(ctx):
 @pytest.mark.parametrize(
     ("key_type", "error"),
     [
-        (1, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (2, Errors.INVALID_REQUEST),
         (9, Errors.INVALID_REQUEST),
     ],

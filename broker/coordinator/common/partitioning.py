@@ -1,5 +1,5 @@
-"""Maps a group to its partition of __consumer_offsets by Kafka's rule. In a mixed cluster all brokers must
-agree on it.
+"""Maps a group or a transactional id to its partition of the internal topic, by Kafka's rule. In a mixed cluster
+all brokers must agree on it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-def partition_for(group_id: str, partitions: int) -> int:
-    hashed = java_hash(group_id)
+def partition_for(name: str, partitions: int) -> int:
+    hashed = java_hash(name)
     return 0 if hashed == _MIN_INT else abs(hashed) % partitions

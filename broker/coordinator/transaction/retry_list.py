@@ -1,0 +1,46 @@
+"""What is to be tried again a little later, all at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+RETRY_MS: Final = 100
+# So that retries take a small part of a CPU, however many transactions wait for a dead leader.
+_PER_MS: Final = 10
+
+
+class RetryList(Generic[T]):
+    """The things that failed. Thread-safe. One task tries all of them again, after a time that grows with their
+    number. ``schedule`` runs an action after so many milliseconds; ``retry`` gets the things.
+    """
+
+    def __init__(
+        self, schedule: Callable[[Callable[[], None], int], None], retry: Callable[[list[T]], None]
+    ) -> None:
+        self._schedule = schedule
+        self._retry = retry
+        self._lock = threading.Lock()  # lock order 56
+        self._things: list[T] = []
+        self._is_scheduled = False
+
+    @property
+    def size(self) -> int:
+        return len(self._things)
+
+    def add(self, things: Iterable[T]) -> None:
+        with self._lock:
+            self._things += things
+            is_due = bool(self._things) and not self._is_scheduled
+            self._is_scheduled |= is_due
+            delay_ms = max(RETRY_MS, len(self._things) // _PER_MS)
+        if is_due:
+            self._schedule(self._run, delay_ms)
+
+    def _run(self) -> None:
+        with self._lock:
+            things, self._things = self._things, []
+            self._is_scheduled = False
+        self._retry(things)

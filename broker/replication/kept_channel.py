@@ -1,0 +1,30 @@
+"""A channel to one broker that is kept as long as the broker's address stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.replication.broker_channel import BrokerChannel
+from broker.replication.cluster_view import BrokerAddress
+
+
+class KeptChannel:
+    """The channel of one sender. The sender's thread owns it; others may call only :meth:`close`."""
+
+    def __init__(self, make_channel: Callable[[BrokerAddress, str], BrokerChannel], client_id: str) -> None:
+        self._make_channel = make_channel
+        self._client_id = client_id
+        self._channel: BrokerChannel | None = None
+        self._address: BrokerAddress | None = None
+
+    def to(self, address: BrokerAddress) -> BrokerChannel:
+        """The channel to this address. A channel to another one is closed."""
+        if self._channel is None or address != self._address:
+            self.close()
+            self._channel = self._make_channel(address, self._client_id)
+            self._address = address
+        return self._channel
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()

@@ -1,0 +1,90 @@
+"""Produce's verification of transactions: which of a request's batches need it, and what follows from it.
+
+:mod:`broker.replication.transaction_verification` takes the guards and asks the coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from broker.log.producers.verification import NOT_VERIFIED
+from broker.network.request_channel import Request
+from broker.protocol.errors import Errors
+from broker.protocol.produce_messages import PartitionResponse, ProduceRequest
+from broker.record.header import HEADER_BYTES, MAGIC, BatchHeader, read_header
+from broker.replication.transaction_verification import Guards, Producer, Unverified, produce_error
+from broker.server.apis.context import ApiContext
+from broker.utils.topic_partition import TopicPartition
+
+# The first version whose clients know TRANSACTION_ABORTABLE.
+_ABORTABLE_FROM: Final = 11
+
+
+class Verified(NamedTuple):
+    """The guards of a request's batches, and the responses for those partitions whose verification failed."""
+
+    guards: Guards
+    refused: Mapping[TopicPartition, PartitionResponse]
+
+
+def begin_verified(message: ProduceRequest, ctx: ApiContext) -> Verified:
+    """The guards of the transactional batches. If :func:`needs_answer`, they are still to be verified."""
+    sequences: dict[TopicPartition, int] = {}
+    producer: Producer | None = None
+    for topic_partition, header in _transactional(message):
+        producer = _producer(message, header)
+        sequences[topic_partition] = header.base_sequence
+    guards: Guards = {} if producer is None else ctx.verification.begin(producer, sequences)
+    return Verified(guards, {})
+
+
+def needs_answer(verified: Verified) -> bool:
+    """Whether a coordinator must be asked before the append."""
+    return any(guard is not NOT_VERIFIED for guard in verified.guards.values())
+
+
+def verify_first(
+    request: Request,
+    message: ProduceRequest,
+    verified: Verified,
+    append: Callable[[Verified], None],
+    ctx: ApiContext,
+) -> None:
+    """Asks the coordinator without blocking, then calls ``append`` with its answer, on any thread."""
+    producer = next(_producer(message, header) for _, header in _transactional(message))
+
+    def answered(unverified: Unverified) -> None:
+        append(Verified(verified.guards, {tp: refused_by(error) for tp, error in unverified.items()}))
+
+    knows_abortable = request.api_version >= _ABORTABLE_FROM
+    ctx.verification.verify(producer, verified.guards, answered, knows_abortable=knows_abortable)
+
+
+def refused_by(error: Errors) -> PartitionResponse:
+    """The response for a partition whose verification failed."""
+    told = produce_error(error)
+    return PartitionResponse(told.error_code, message=told.message or None)
+
+
+def is_transactional(message: ProduceRequest) -> bool:
+    """Whether any batch is part of a transaction."""
+    return next(_transactional(message), None) is not None
+
+
+def has_several_producers(message: ProduceRequest) -> bool:
+    """Whether the transactional batches are of more than one producer or epoch."""
+    return len({(header.producer_id, header.producer_epoch) for _, header in _transactional(message)}) > 1
+
+
+def _transactional(message: ProduceRequest) -> Iterator[tuple[TopicPartition, BatchHeader]]:
+    for topic, partitions in message.topics:
+        for index, records in partitions:
+            if records is not None and len(records) >= HEADER_BYTES:
+                header = read_header(records)
+                if header.is_transactional and header.magic == MAGIC:
+                    yield TopicPartition(topic, index), header
+
+
+def _producer(message: ProduceRequest, header: BatchHeader) -> Producer:
+    return Producer(message.transactional_id or "", header.producer_id, header.producer_epoch)

@@ -1,0 +1,204 @@
+"""Transactions on one log: which batches and markers are accepted, and what holds back the stable offset."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.log.producers.open_transactions import OpenTransactions
+from broker.log.producers.verification import NOT_VERIFIED, Verifications
+from broker.log.results import AbortedTransaction
+from broker.log.segments import txn_index
+from broker.log.segments.txn_index import TransactionIndex
+from broker.protocol.errors import Errors, KafkaError
+from tests.support.clocks import ManualClock
+from tests.support.logs import batch, open_log
+from tests.support.transactions import ABORT, COMMIT, end, write
+
+PID = 7
+
+
+@pytest.fixture
+def log(tmp_path):
+    return open_log(tmp_path)
+
+
+def refusal(action, *args, **kwargs) -> Errors:
+    with pytest.raises(KafkaError) as raised:
+        action(*args, **kwargs)
+    return raised.value.error_code
+
+
+def test_a_marker_of_an_older_epoch_is_refused(log):
+    write(log, b"a", pid=PID, epoch=3)
+    assert refusal(end, log, COMMIT, PID, epoch=2) is Errors.INVALID_PRODUCER_EPOCH
+    end(log, ABORT, PID, epoch=4)
+    assert refusal(write, log, b"b", pid=PID, epoch=3, sequence=1) is Errors.INVALID_PRODUCER_EPOCH
+    write(log, b"c", pid=PID, epoch=4)
+
+
+def test_a_marker_of_an_earlier_coordinator_is_refused(log):
+    write(log, b"a", pid=PID)
+    end(log, COMMIT, PID, coordinator=5)
+    assert refusal(end, log, ABORT, PID, coordinator=4) is Errors.TRANSACTION_COORDINATOR_FENCED
+    end(log, ABORT, PID, coordinator=5)
+
+
+def test_a_marker_without_records_ends_nothing_but_fences(log):
+    end(log, ABORT, PID, epoch=2)
+    log.high_watermark = log.log_end_offset
+    assert log.last_stable_offset() == 1
+    assert log.reader.aborted_transactions(0, 1) == []
+    assert refusal(write, log, b"a", pid=PID, epoch=1) is Errors.INVALID_PRODUCER_EPOCH
+    # After a marker, the producer's sequences begin anew with its epoch.
+    assert refusal(write, log, b"a", pid=PID, epoch=2, sequence=4) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    write(log, b"a", pid=PID, epoch=2)
+
+
+def test_records_outside_the_transaction_are_refused_while_it_is_open(log):
+    write(log, b"a", pid=PID)
+    plain = batch(b"b", producer_id=PID, producer_epoch=0, base_sequence=1)
+    assert refusal(log.append_as_leader, plain, 0) is Errors.INVALID_TXN_STATE
+    end(log, COMMIT, PID)
+    log.append_as_leader(plain, 0)
+
+
+def test_transactional_records_need_a_producer(log):
+    assert refusal(log.append_as_leader, batch(b"a", transactional=True), 0) is Errors.INVALID_RECORD
+
+
+def test_the_first_batch_of_a_transaction_needs_a_guard_that_is_still_valid(log):
+    assert refusal(write, log, b"a", pid=PID, guard=NOT_VERIFIED) is Errors.INVALID_TXN_STATE
+    guard = log.producers.begin_verification(PID, 0, 0)
+    end(log, ABORT, PID)  # the transaction ends while it is verified
+    assert refusal(write, log, b"a", pid=PID, guard=guard) is Errors.INVALID_TXN_STATE
+    again = log.producers.begin_verification(PID, 0, 0)
+    write(log, b"a", pid=PID, guard=again)
+    assert log.producers.begin_verification(PID, 0, 1) is NOT_VERIFIED
+    write(log, b"b", pid=PID, sequence=1, guard=NOT_VERIFIED)
+    end(log, COMMIT, PID)
+    assert refusal(write, log, b"c", pid=PID, sequence=2, guard=again) is Errors.INVALID_TXN_STATE
+
+
+def test_a_retry_of_an_appended_batch_needs_no_verification(log):
+    write(log, b"a", pid=PID)
+    end(log, COMMIT, PID)
+    assert write(log, b"a", pid=PID, guard=NOT_VERIFIED).duplicate
+
+
+def test_a_later_batch_waits_for_the_one_whose_verification_failed(log):
+    log.producers.begin_verification(PID, 0, 3)
+    guard = log.producers.begin_verification(PID, 0, 4)
+    assert refusal(write, log, b"b", pid=PID, sequence=4, guard=guard) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    write(log, b"a", pid=PID, sequence=3, guard=guard)
+    write(log, b"b", pid=PID, sequence=4, guard=NOT_VERIFIED)
+
+
+def test_a_later_epoch_is_verified_from_its_own_sequence_on(log):
+    log.producers.begin_verification(PID, 0, 3)
+    guard = log.producers.begin_verification(PID, 1, 9)
+    log.producers.begin_verification(PID, 0, 2)  # too late: its epoch is over
+    write(log, b"a", pid=PID, epoch=1, sequence=9, guard=guard)
+
+
+def test_verifications_have_a_bound_and_an_end():
+    some = Verifications(2)
+    first = some.begin(1, 0, 0, 100)
+    some.begin(2, 0, 0, 101)
+    assert some.begin(1, 0, 0, 102) is first
+    some.begin(3, 0, 0, 103)
+    assert not some.holds(1, first)
+    some.expire(101)
+    assert [some.lowest_sequence(pid) for pid in (1, 2, 3)] == [None, None, 0]
+
+
+def test_open_transactions_have_a_bound(tmp_path):
+    log = open_log(tmp_path, max_producers=3)
+    for pid in range(3):
+        write(log, b"v", pid=pid)
+    assert refusal(write, log, b"v", pid=3) is Errors.NOT_ENOUGH_REPLICAS
+    write(log, b"v", pid=0, sequence=1)
+    end(log, ABORT, 9)  # a marker is always taken
+    end(log, ABORT, 1)
+    write(log, b"v", pid=3)
+
+
+def test_the_stable_offset_is_never_before_the_start_of_the_log(log):
+    for sequence in range(4):
+        write(log, b"v", pid=PID, sequence=sequence)
+    log.high_watermark = 4
+    assert log.last_stable_offset() == 0
+    log.increment_log_start_offset(2)
+    assert log.last_stable_offset() == 2
+
+
+def test_the_stable_offset_waits_for_the_markers_replication_in_any_order():
+    some = OpenTransactions()
+    some.begin(10, 1)
+    some.begin(12, 2)
+    some.end(2, 12, 14)
+    assert some.first_unstable_offset(15) == 10
+    some.begin(15, 3)
+    assert some.end(1, 10, 16).last_stable_offset == 15
+    assert some.first_unstable_offset(16) == 10
+    assert some.first_unstable_offset(17) == 15
+    assert len(some) == 1
+    some.end(3, 15, 20)
+    assert some.first_unstable_offset(20) == 15
+    assert some.first_unstable_offset(21) is None
+    assert not some
+
+
+def test_a_transaction_is_late_five_minutes_after_the_longest_timeout(tmp_path):
+    log = open_log(tmp_path, clock=ManualClock(1_000))
+    state = log.producer_state
+    assert not state.has_late_transaction(10**9, 0)
+    write(log, b"v", pid=PID)  # at 1,000 ms
+    assert not state.has_late_transaction(1_000 + 900_000 + 300_000, 900_000)
+    assert state.has_late_transaction(1_001 + 900_000 + 300_000, 900_000)
+    end(log, ABORT, PID)
+    assert not state.has_late_transaction(10**9, 900_000)
+
+
+def test_open_transactions_survive_a_restart_in_their_order(tmp_path):
+    log = open_log(tmp_path)
+    for pid in (5, 3, 4):
+        write(log, b"v", pid=pid)
+    end(log, COMMIT, 5)
+    log.close()
+    again = open_log(tmp_path)
+    again.high_watermark = 4
+    assert again.last_stable_offset() == 1
+    end(again, ABORT, 3)
+    again.high_watermark = 5
+    assert again.last_stable_offset() == 2
+    assert again.reader.aborted_transactions(0, 5) == [AbortedTransaction(3, 1, 4, 2)]
+
+
+def test_a_large_index_is_not_read_from_its_begin(tmp_path, monkeypatch):
+    monkeypatch.setattr(txn_index, "_CHUNK_BYTES", 3 * txn_index.ENTRY_BYTES)
+    index = TransactionIndex(tmp_path / "00000000000000000000.txnindex")
+    every = [AbortedTransaction(1, 10 * n, 10 * n + 5, 10 * n + 6) for n in range(40)]
+    for entry in every:
+        index.append(entry)
+    assert index.size == 40 * txn_index.ENTRY_BYTES
+    for begin in range(0, 420, 3):
+        for size in (1, 9, 60, 500):
+            found: list[AbortedTransaction] = []
+            index.collect(begin, begin + size, found)
+            assert found == [t for t in every if t.last_offset >= begin and t.first_offset < begin + size]
+
+
+def test_a_log_without_aborted_transactions_opens_no_index(log, monkeypatch):
+    write(log, b"v", pid=PID)
+    monkeypatch.setattr(txn_index.os, "open", None)
+    assert log.reader.aborted_transactions(0, 1) == []
+
+
+def test_a_new_index_is_durable_with_its_name(log, monkeypatch):
+    log.flush()
+    index = log.segments[0].txn_index
+    write(log, b"v", pid=PID)
+    end(log, ABORT, PID)
+    assert not index.name_synced
+    log.flush()
+    assert index.name_synced

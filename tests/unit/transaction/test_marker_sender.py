@@ -1,0 +1,136 @@
+"""WriteTxnMarkers to a leader over a real connection: in batches, again after every failure, never twice at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.protocol import codec
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors
+from broker.replication.broker_channel import BrokerChannel
+from broker.replication.cluster_view import BrokerAddress
+from rig.wait import wait_until
+from tests.support.scripted_leader import ScriptedLeader
+from tests.support.transaction_fakes import T0, T1, Harness
+
+
+def channel(address: BrokerAddress, client_id: str) -> BrokerChannel:
+    return BrokerChannel(address.host, address.port, client_id=client_id, request_timeout_ms=10_000)
+
+
+@pytest.fixture
+def leader() -> Iterator[ScriptedLeader]:
+    scripted = ScriptedLeader()
+    yield scripted
+    scripted.close()
+
+
+@pytest.fixture
+def h(leader: ScriptedLeader) -> Iterator[Harness]:
+    harness = Harness(make_channel=channel)
+    harness.cluster.port = leader.port
+    yield harness
+    harness.markers.shutdown()
+
+
+def end(h: Harness, name: str, *, commit: bool = True) -> None:
+    producer = h.producer(name=name)
+    h.add(producer, T0, T1, name=name)
+    assert h.end(producer, name=name, commit=commit) is Errors.NONE
+
+
+def receive(leader: ScriptedLeader) -> tuple[int, Any]:
+    """The correlation id and the message of the next request."""
+    correlation_id, rest = leader.request_and_body()
+    client_id_size = int.from_bytes(rest[:2], "big")
+    body = memoryview(rest)[2 + client_id_size + 1 :]
+    return correlation_id, codec.decode(ApiKey.WRITE_TXN_MARKERS, 1, "request", body)
+
+
+def answer(leader: ScriptedLeader, correlation_id: int, message: Any, *errors: Errors) -> None:
+    """The errors of each marker's partitions, in order; the last one for all that follow."""
+    rows = []
+    for marker in message.markers:
+        numbers = marker.topics[0].partition_indexes
+        told = [*errors, *[(errors or (Errors.NONE,))[-1]] * len(numbers)]
+        partitions = [
+            {"partition_index": number, "error_code": error}
+            for number, error in zip(numbers, told, strict=False)
+        ]
+        rows.append({"producer_id": marker.producer_id, "topics": [{"name": "t", "partitions": partitions}]})
+    leader.answer(correlation_id, codec.encode(ApiKey.WRITE_TXN_MARKERS, 1, "response", {"markers": rows}))
+
+
+def test_a_leader_gets_the_marker_of_all_its_partitions_in_one_request(
+    h: Harness, leader: ScriptedLeader
+) -> None:
+    end(h, "tx", commit=False)
+    leader.accept()
+    correlation_id, message = receive(leader)
+    (marker,) = message.markers
+    assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (1000, 0, 0)
+    assert marker.transaction_result is False
+    assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("t", (0, 1))]
+    assert h.state() == "PrepareAbort"
+    answer(leader, correlation_id, message)
+    wait_until(lambda: h.state() == "CompleteAbort", what="the end is stored")
+
+
+def test_what_ends_during_a_request_goes_into_the_next_one(h: Harness, leader: ScriptedLeader) -> None:
+    end(h, "first")
+    leader.accept()
+    correlation_id, message = receive(leader)
+    for number in range(20):
+        end(h, f"tx-{number}")
+    answer(leader, correlation_id, message)
+    correlation_id, message = receive(leader)
+    assert [marker.producer_id for marker in message.markers] == [1001 + number for number in range(20)]
+    answer(leader, correlation_id, message)
+    wait_until(lambda: {h.state(f"tx-{n}") for n in range(20)} == {"CompleteCommit"}, what="all end")
+
+
+def test_a_refused_partition_alone_is_asked_again(h: Harness, leader: ScriptedLeader) -> None:
+    end(h, "tx")
+    leader.accept()
+    correlation_id, message = receive(leader)
+    answer(leader, correlation_id, message, Errors.NONE, Errors.NOT_LEADER_OR_FOLLOWER)
+    wait_until(h.scheduler.run, what="the next try is scheduled")
+    correlation_id, message = receive(leader)
+    assert message.markers[0].topics[0].partition_indexes == (1,)
+    answer(leader, correlation_id, message)
+    wait_until(lambda: h.state() == "CompleteCommit", what="the end is stored")
+
+
+def test_markers_whose_answer_was_lost_are_sent_again(h: Harness, leader: ScriptedLeader) -> None:
+    end(h, "tx")
+    leader.accept()
+    receive(leader)
+    leader.socket.close()
+    wait_until(h.scheduler.run, what="the next try is scheduled")
+    leader.accept()
+    correlation_id, message = receive(leader)
+    assert message.markers[0].topics[0].partition_indexes == (0, 1)
+    answer(leader, correlation_id, message)
+    wait_until(lambda: h.state() == "CompleteCommit", what="the end is stored")
+
+
+@pytest.mark.parametrize("nonsense", [b"", b"\x01\x00", b"\xff" * 40])
+def test_an_answer_that_says_nothing_is_none(h: Harness, leader: ScriptedLeader, nonsense: bytes) -> None:
+    end(h, "tx")
+    leader.accept()
+    correlation_id, _ = receive(leader)
+    leader.answer(correlation_id, nonsense)
+    wait_until(h.scheduler.run, what="the next try is scheduled")
+    assert h.state() == "PrepareCommit"
+
+
+def test_a_stop_does_not_wait_for_a_leader_that_is_silent(h: Harness, leader: ScriptedLeader) -> None:
+    end(h, "tx")
+    leader.accept()
+    receive(leader)
+    h.markers.shutdown()
+    assert h.state() == "PrepareCommit"
+    assert h.scheduler.run() == []
