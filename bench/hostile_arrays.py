@@ -142,6 +142,7 @@ _ADMIN: Final[tuple[tuple[str, str, ApiKey, int, smallest.Path], ...]] = (
     ("create-topics", "CreateTopics, validated", ApiKey.CREATE_TOPICS, 7, ("topics",)),
     ("create-partitions", "CreatePartitions, validated", ApiKey.CREATE_PARTITIONS, 3, ("topics",)),
     ("delete-topics", "DeleteTopics names", ApiKey.DELETE_TOPICS, 6, ("topics",)),
+    ("delete-records", "DeleteRecords partitions", ApiKey.DELETE_RECORDS, 2, _TOPICS),
     ("alter-configs", "IncrementalAlterConfigs", ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, ("resources",)),
     (
         "alter-one",

@@ -9,13 +9,14 @@ import structlog
 
 from broker.cluster import isr as isr_rule
 from broker.cluster.isr import IsrState, NotEnoughReplicasError, Shortage
-from broker.cluster.replica import FollowerState
+from broker.cluster.replica import FollowerState, low_watermark
 from broker.cluster.results import Appended, Awaited, FollowerRead
 from broker.log.log import AppendInfo, AppendOrigin, Log, LogRead
 from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.control_messages import PartitionRole
 from broker.protocol.epochs import NO_EPOCH, NO_LEADER
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.offsets import HIGH_WATERMARK
 from broker.protocol.produce_messages import ACKS_ALL
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
@@ -326,8 +327,10 @@ class Partition:
                 )
             diverging = self.diverging_epoch(fetch_offset, last_fetched_epoch)
             log, offsets = self.log, self.log.offsets
+            # Before the read: the follower cannot move its log's start past the records that it gets.
+            start = offsets.start
             if diverging is not None:
-                return FollowerRead(None, diverging, offsets.high_watermark, offsets.start, False, None)
+                return FollowerRead(None, diverging, offsets.high_watermark, start, False, None)
             end_offset = offsets.end
             read = log.reader.read(fetch_offset, max_bytes, end_offset=end_offset, min_one_batch=min_one)
             now_ms = self._clock.monotonic_ms()
@@ -337,7 +340,38 @@ class Partition:
             change = self._maybe_expand(broker_id)
             moved = follower.log_end_offset != fetch_offset or change is not None
             advanced = moved and self._advance_high_watermark(now_ms)
-            return FollowerRead(read, None, offsets.high_watermark, offsets.start, advanced, change)
+            return FollowerRead(read, None, offsets.high_watermark, start, advanced, change)
+
+    def delete_records(self, offset: int) -> tuple[int, int]:
+        """Moves the log start to ``offset``, -1 for the high watermark.
+
+        Returns the offset and the low watermark.
+
+        Raises :class:`KafkaError`: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION for a topic that is only
+        compacted, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        self.require_leader()  # also without the lock: see append_as_leader
+        with self._lock:
+            self.require_leader()
+            log = self.log
+            if not log.config.delete:
+                raise KafkaError(
+                    Errors.POLICY_VIOLATION,
+                    f"{self.topic_partition}: the topic's cleanup.policy does not delete records",
+                )
+            wanted = log.offsets.high_watermark if offset == HIGH_WATERMARK else offset
+            if wanted < 0:
+                raise KafkaError(
+                    Errors.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: offset {wanted} is negative"
+                )
+            log.increment_log_start_offset(wanted)
+            return wanted, self.low_watermark()
+
+    def low_watermark(self) -> int:
+        """The smallest log start of the live replicas. Raises NOT_LEADER_OR_FOLLOWER."""
+        with self._lock:
+            self.require_leader()
+            return low_watermark(self.log.offsets.start, self.followers.values(), self._alive)
 
     def has_reached(self, awaited: Awaited) -> Errors | None:
         """Whether an append with acks=all is committed: NONE, an error, or None if not yet."""

@@ -37,6 +37,7 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_ACLS = 29
@@ -106,6 +107,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.API_VERSIONS, "api_versions", 0, 4, 3),
         Api(ApiKey.CREATE_TOPICS, "create_topics", 0, 7, 5),
         Api(ApiKey.DELETE_TOPICS, "delete_topics", 0, 6, 4),
+        Api(ApiKey.DELETE_RECORDS, "delete_records", 0, 2, 2),
         Api(ApiKey.INIT_PRODUCER_ID, "init_producer_id", 0, 5, 2),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "offset_for_leader_epoch", 0, 4, 4),
         Api(ApiKey.DESCRIBE_ACLS, "describe_acls", 0, 3, 2),

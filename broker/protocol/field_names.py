@@ -85,6 +85,12 @@ delete_acls response DeleteAclsResponse: filter_results throttle_time
 delete_groups request DeleteGroupsRequest: groups_names
 delete_groups response DeletableGroupResult: error_code group_id
 delete_groups response DeleteGroupsResponse: results throttle_time
+delete_records request DeleteRecordsPartition: offset partition_index
+delete_records request DeleteRecordsRequest: timeout topics
+delete_records request DeleteRecordsTopic: name partitions
+delete_records response DeleteRecordsPartitionResult: error_code low_watermark partition_index
+delete_records response DeleteRecordsResponse: throttle_time topics
+delete_records response DeleteRecordsTopicResult: name partitions
 delete_topics request DeleteTopicState: name topic_id
 delete_topics request DeleteTopicsRequest: timeout topic_names topics
 delete_topics response DeletableTopicResult: error_code error_message name topic_id

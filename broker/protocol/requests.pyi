@@ -164,6 +164,18 @@ class DeleteTopicState:
     name: str | None
     topic_id: uuid.UUID | None
 
+class DeleteRecordsPartition:
+    partition_index: int
+    offset: int
+
+class DeleteRecordsTopic:
+    name: str
+    partitions: Sequence[DeleteRecordsPartition]
+
+class DeleteRecordsRequest:
+    topics: Sequence[DeleteRecordsTopic]
+    timeout: dt.timedelta
+
 class InitProducerIdRequest:
     transactional_id: str | None
     transaction_timeout: dt.timedelta

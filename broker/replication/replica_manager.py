@@ -23,6 +23,11 @@ from broker.protocol.produce_messages import ACKS_ALL, PartitionResponse
 from broker.record.validator import RecordRefusedError
 from broker.replication.action_queue import ActionQueue
 from broker.replication.cluster_view import ClusterView
+from broker.replication.delayed_delete_records import (
+    DelayedDeleteRecords,
+    DeletedRecords,
+    delete_local_records,
+)
 from broker.replication.delayed_fetch import DelayedFetch, Fetched, FetchEntry, FetchParams
 from broker.replication.delayed_produce import DelayedProduce
 from broker.replication.group_commit import Failures, GroupCommit
@@ -36,12 +41,13 @@ from broker.utils.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 AppendCallback = Callable[[Mapping[TopicPartition, PartitionResponse]], None]
 FetchCallback = Callable[[Fetched], None]
+DeleteCallback = Callable[[Mapping[TopicPartition, DeletedRecords]], None]
 
 
 class ReplicaManager:
     """The replicas of this broker and the requests that wait for them; Kafka's ReplicaManager. Whatever
     may complete a waiting request is passed to the purgatories, with no lock held. Owns the Partitions and
-    both purgatories.
+    the purgatories.
 
     ``submit_isr_change`` passes a change to the AlterPartitionManager.
     """
@@ -64,6 +70,8 @@ class ReplicaManager:
         self.traffic = Traffic()
         self.produce_purgatory = Purgatory("Produce", timer)
         self.fetch_purgatory = Purgatory("Fetch", timer)
+        self.delete_records_purgatory = Purgatory("DeleteRecords", timer)
+        self.purgatories = (self.produce_purgatory, self.fetch_purgatory, self.delete_records_purgatory)
         self.news_board = NewsBoard()
         self._cluster = cluster
         self._clock = clock
@@ -264,6 +272,17 @@ class ReplicaManager:
             error.error_code, message=error.message or None, leader=leader, record_errors=record_errors
         )
 
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int], timeout_ms: int, callback: DeleteCallback
+    ) -> None:
+        """Moves the start of each log to its offset, and answers when the live followers have moved theirs or
+        after ``timeout_ms``. -1 stands for the high watermark.
+        """
+        # A waiting follower's next answer has the new start.
+        results, pending = delete_local_records(offsets, self.require_leader, self.news_board.stir)
+        operation = DelayedDeleteRecords(timeout_ms, pending, results, self.require_leader, callback)
+        self.delete_records_purgatory.try_complete_else_watch(operation, list(pending))
+
     # -- fetching
 
     def fetch(
@@ -371,7 +390,7 @@ class ReplicaManager:
             if result.isr_change is not None:
                 self.traffic.isr_expands += 1
                 self._submit_isr_change(result.isr_change)
-            if result.hw_advanced:
+            if result.hw_advanced or self.delete_records_purgatory.watches(topic_partition):
                 self.wake(topic_partition)
             mark, start = result.high_watermark, result.log_start_offset
             records = None if result.read is None else result.read.region
@@ -435,6 +454,7 @@ class ReplicaManager:
     def _complete(self, topic_partition: TopicPartition, mark_moved: bool) -> None:
         if mark_moved:
             self.produce_purgatory.check_and_complete(topic_partition)
+            self.delete_records_purgatory.check_and_complete(topic_partition)
         self.fetch_purgatory.check_and_complete(topic_partition)
         for news in self.news_board.of(topic_partition):
             self.fetch_purgatory.check_and_complete(news)
@@ -474,10 +494,13 @@ class ReplicaManager:
         return again
 
     def on_brokers_changed(self) -> None:
-        """Advances high watermarks that waited for a broker which died or joined."""
+        """Advances high watermarks that waited for a broker which died or joined, and completes deletions
+        that did.
+        """
         for partition in self.partitions():
-            if partition.advance_high_watermark():
-                self.wake(partition.topic_partition)
+            topic_partition = partition.topic_partition
+            if partition.advance_high_watermark() or self.delete_records_purgatory.watches(topic_partition):
+                self.wake(topic_partition)
 
     def shutdown(self) -> None:
         """Answers requests that wait for a sync. Call it after the sockets have stopped taking requests."""

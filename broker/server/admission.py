@@ -98,6 +98,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.API_VERSIONS: Rule(here_bytes=_UNBOUNDED),
     ApiKey.CREATE_TOPICS: _ADMIN,
     ApiKey.DELETE_TOPICS: _ADMIN,
+    ApiKey.DELETE_RECORDS: _ADMIN,  # each partition writes a file: its leader epochs
     ApiKey.INIT_PRODUCER_ID: Rule(),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(here_elements=128, asks_only=True),
     ApiKey.DESCRIBE_ACLS: _ASKS_HANDLERS,  # returns all ACLs

@@ -114,7 +114,7 @@ class ReplicationService:
         scheduler.schedule(
             "highwatermark-checkpoint", replicas.checkpoint_high_watermarks, checkpoint_ms, checkpoint_ms
         )
-        for purgatory in (replicas.produce_purgatory, replicas.fetch_purgatory):
+        for purgatory in replicas.purgatories:
             scheduler.schedule(f"purgatory-{purgatory.name}", purgatory.drop_empty, _PURGE_MS, _PURGE_MS)
 
     def shutdown(self) -> None:

@@ -259,6 +259,13 @@ def _delete_topics(response: Any, version: int, _world: World) -> None:
     assert (topic.name, topic.error_code) == (f"deleted-by-version-{version}", Errors.NONE)
 
 
+def _delete_records(response: Any, _version: int, world: World) -> None:
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.name, partition.partition_index, partition.error_code) == (world.topic, 0, Errors.NONE)
+    assert partition.low_watermark == 0
+
+
 def _init_producer_id(response: Any, _version: int, _world: World) -> None:
     assert (response.error_code, response.producer_epoch) == (Errors.NONE, 0)
     assert response.producer_id >= 0
@@ -407,6 +414,7 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.DESCRIBE_ACLS: _no_authorizer,

@@ -275,6 +275,12 @@ def _delete_topics(version: int, _world: World) -> Fields:
     }
 
 
+def _delete_records(_version: int, world: World) -> Fields:
+    """None: the log begins there."""
+    partition = {"partition_index": 0, "offset": 0}
+    return {"topics": [{"name": world.topic, "partitions": [partition]}], "timeout": 10_000}
+
+
 def _init_producer_id(_version: int, _world: World) -> Fields:
     return {"transactional_id": None, "transaction_timeout": 60_000}
 
@@ -435,6 +441,7 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.DESCRIBE_ACLS: _describe_acls,

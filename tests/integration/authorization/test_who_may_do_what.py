@@ -156,6 +156,7 @@ CASES = [
         lambda _world: {"topics": [{"name": "made-b", **NEW_TOPIC}], "validate_only": True},
     ),
     Case(ApiKey.DELETE_TOPICS, 3, [on_topic(Op.DELETE, "deleted-by-version-3")]),
+    Case(ApiKey.DELETE_RECORDS, 2, [on_topic(Op.DELETE)]),
     Case(ApiKey.CREATE_PARTITIONS, 3, [on_topic(Op.ALTER, "extended-by-version-3")]),
     Case(ApiKey.DESCRIBE_CONFIGS, 4, [on_topic(Op.DESCRIBE_CONFIGS)]),
     Case(

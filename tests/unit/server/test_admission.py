@@ -35,6 +35,7 @@ HANDLED = [
     "list_groups",
     "create_topics",
     "delete_topics",
+    "delete_records",
     "describe_acls",
     "create_acls",
     "delete_acls",
