@@ -133,6 +133,7 @@ _ARRAYS: Final[tuple[tuple[str, str, ApiKey, int, smallest.Path], ...]] = (
     ("sync-group", "SyncGroup assignments", ApiKey.SYNC_GROUP, 5, ("assignments",)),
     ("leave-group", "LeaveGroup members", ApiKey.LEAVE_GROUP, 5, ("members",)),
     ("delete-groups", "DeleteGroups names", ApiKey.DELETE_GROUPS, 2, ("groups_names",)),
+    ("offset-delete", "OffsetDelete partitions", ApiKey.OFFSET_DELETE, 0, _TOPICS),
     ("leader-epoch", "OffsetForLeaderEpoch partitions", ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, _TOPICS),
 )
 # Always on a handler thread.

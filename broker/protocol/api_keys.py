@@ -56,6 +56,7 @@ class ApiKey(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
@@ -126,6 +127,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "incremental_alter_configs", 0, 1, 1),
         Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "alter_partition_reassignments", 0, 0, 0),
         Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "list_partition_reassignments", 0, 0, 0),
+        Api(ApiKey.OFFSET_DELETE, "offset_delete", 0, 0, _NEVER),
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "describe_client_quotas", 0, 1, 1),
         Api(ApiKey.ALTER_CLIENT_QUOTAS, "alter_client_quotas", 0, 1, 1),
         Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "describe_user_scram_credentials", 0, 0, 0),

@@ -237,6 +237,12 @@ offset_commit request OffsetCommitRequestTopic: name partitions
 offset_commit response OffsetCommitResponse: throttle_time topics
 offset_commit response OffsetCommitResponsePartition: error_code partition_index
 offset_commit response OffsetCommitResponseTopic: name partitions
+offset_delete request OffsetDeleteRequest: group_id topics
+offset_delete request OffsetDeleteRequestPartition: partition_index
+offset_delete request OffsetDeleteRequestTopic: name partitions
+offset_delete response OffsetDeleteResponse: error_code throttle_time topics
+offset_delete response OffsetDeleteResponsePartition: error_code partition_index
+offset_delete response OffsetDeleteResponseTopic: name partitions
 offset_fetch request OffsetFetchRequest: group_id groups require_stable topics
 offset_fetch request OffsetFetchRequestGroup: group_id member_epoch member_id topics
 offset_fetch request OffsetFetchRequestTopic: name partition_indexes

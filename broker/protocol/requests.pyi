@@ -332,6 +332,17 @@ class ListPartitionReassignmentsRequest:
     timeout: dt.timedelta
     topics: Sequence[ListPartitionReassignmentsTopics] | None
 
+class OffsetDeleteRequestPartition:
+    partition_index: int
+
+class OffsetDeleteRequestTopic:
+    name: str
+    partitions: Sequence[OffsetDeleteRequestPartition]
+
+class OffsetDeleteRequest:
+    group_id: str
+    topics: Sequence[OffsetDeleteRequestTopic]
+
 class ComponentData:
     entity_type: str
     match_type: int

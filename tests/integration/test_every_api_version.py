@@ -305,6 +305,14 @@ def _delete_groups(response: Any, version: int, _world: World) -> None:
     assert (result.group_id, result.error_code) == (f"no-group-{version}", Errors.GROUP_ID_NOT_FOUND)
 
 
+def _offset_delete(response: Any, _version: int, world: World) -> None:
+    assert response.error_code == Errors.NONE
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.name, partition.partition_index) == (world.topic, 7)
+    assert partition.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def _incremental_alter_configs(response: Any, _version: int, world: World) -> None:
     (result,) = response.responses
     assert (result.error_code, result.resource_name) == (Errors.NONE, world.topic)
@@ -428,6 +436,7 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: _no_tokens_here,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _no_tokens_here,
     ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.OFFSET_DELETE: _offset_delete,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,

@@ -322,6 +322,14 @@ def _delete_groups(version: int, _world: World) -> Fields:
     return {"groups_names": [f"no-group-{version}"]}
 
 
+def _offset_delete(_version: int, world: World) -> Fields:
+    """Of a partition that does not exist, so that the group keeps its offset."""
+    return {
+        "group_id": world.group,
+        "topics": [{"name": world.topic, "partitions": [{"partition_index": 7}]}],
+    }
+
+
 def _incremental_alter_configs(_version: int, world: World) -> Fields:
     config = {"name": "max.message.bytes", "config_operation": 0, "value": "1048588"}
     resource = {"resource_type": 2, "resource_name": world.topic, "configs": [config]}
@@ -455,6 +463,7 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: _expire_token,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _describe_tokens,
     ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.OFFSET_DELETE: _offset_delete,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,

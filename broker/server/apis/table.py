@@ -70,6 +70,7 @@ _OF_BROKERS: Final = Need(AclOperation.CLUSTER_ACTION)
 _DESCRIBE: Final = Need(AclOperation.DESCRIBE)
 _ALTER: Final = Need(AclOperation.ALTER)
 _OF_MEMBERS: Final = Need(AclOperation.READ, ResourceType.GROUP)
+_DELETES_OF_GROUP: Final = Need(AclOperation.DELETE, ResourceType.GROUP)
 
 # An API is a row of APIS with its versions; by default, ``handle`` of the module with its name serves
 # it. Exceptions:
@@ -87,6 +88,7 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.OFFSET_FETCH: Route("offset_fetch", dear=True),
     ApiKey.JOIN_GROUP: Route("join_group", need=_OF_MEMBERS),
     ApiKey.HEARTBEAT: Route("heartbeat", need=_OF_MEMBERS),
+    ApiKey.OFFSET_DELETE: Route("offset_delete", need=_DELETES_OF_GROUP),
     ApiKey.LEAVE_GROUP: Route("leave_group", need=_OF_MEMBERS),
     ApiKey.SYNC_GROUP: Route("sync_group", need=_OF_MEMBERS),
     ApiKey.API_VERSIONS: Route("api_versions", raw=True),

@@ -141,6 +141,7 @@ CASES = [
     Case(ApiKey.SYNC_GROUP, 5, [on_group(Op.READ)]),
     Case(ApiKey.DESCRIBE_GROUPS, 5, [on_group(Op.DESCRIBE)]),
     Case(ApiKey.DELETE_GROUPS, 2, [on_group(Op.DELETE, "no-group-2")]),
+    Case(ApiKey.OFFSET_DELETE, 0, [on_group(Op.DELETE), on_topic(Op.READ)]),
     Case(
         ApiKey.CREATE_TOPICS,
         7,
