@@ -19,6 +19,11 @@ alter_client_quotas request OpData: key remove value
 alter_client_quotas response AlterClientQuotasResponse: entries throttle_time
 alter_client_quotas response EntityData: entity_name entity_type
 alter_client_quotas response EntryData: entity error_code error_message
+alter_configs request AlterConfigsRequest: resources validate_only
+alter_configs request AlterConfigsResource: configs resource_name resource_type
+alter_configs request AlterableConfig: name value
+alter_configs response AlterConfigsResourceResponse: error_code error_message resource_name resource_type
+alter_configs response AlterConfigsResponse: responses throttle_time
 alter_partition request AlterPartitionRequest: broker_epoch broker_id topics
 alter_partition request BrokerState: broker_epoch broker_id
 alter_partition request PartitionData: leader_epoch leader_recovery_state new_isr new_isr_with_epochs

@@ -238,6 +238,19 @@ class DescribeConfigsRequest:
     include_synonyms: bool  # from 1
     include_documentation: bool  # from 3
 
+class AlterConfigsAlterableConfig:
+    name: str
+    value: str | None
+
+class AlterConfigsAlterConfigsResource:
+    resource_type: int
+    resource_name: str
+    configs: Sequence[AlterConfigsAlterableConfig]
+
+class AlterConfigsRequest:
+    resources: Sequence[AlterConfigsAlterConfigsResource]
+    validate_only: bool
+
 class DescribableLogDirTopic:
     topic: str
     partitions: Sequence[int]
@@ -298,18 +311,18 @@ class ElectLeadersRequest:
     timeout: dt.timedelta
     election_type: int  # from 1
 
-class AlterableConfig:
+class IncrementalAlterConfigsAlterableConfig:
     name: str
     config_operation: int
     value: str | None
 
-class AlterConfigsResource:
+class IncrementalAlterConfigsAlterConfigsResource:
     resource_type: int
     resource_name: str
-    configs: Sequence[AlterableConfig]
+    configs: Sequence[IncrementalAlterConfigsAlterableConfig]
 
 class IncrementalAlterConfigsRequest:
-    resources: Sequence[AlterConfigsResource]
+    resources: Sequence[IncrementalAlterConfigsAlterConfigsResource]
     validate_only: bool
 
 class ReassignablePartition:

@@ -105,6 +105,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.CREATE_ACLS: _ADMIN,
     ApiKey.DELETE_ACLS: _ADMIN,
     ApiKey.DESCRIBE_CONFIGS: _ASKS_ADMIN,
+    ApiKey.ALTER_CONFIGS: _ADMIN,
     ApiKey.DESCRIBE_LOG_DIRS: _ASKS_HANDLERS,  # returns all partitions
     ApiKey.SASL_AUTHENTICATE: Rule(asks_only=True),
     ApiKey.CREATE_PARTITIONS: _ADMIN,

@@ -313,7 +313,7 @@ def _offset_delete(response: Any, _version: int, world: World) -> None:
     assert partition.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _incremental_alter_configs(response: Any, _version: int, world: World) -> None:
+def _altered_configs(response: Any, _version: int, world: World) -> None:
     (result,) = response.responses
     assert (result.error_code, result.resource_name) == (Errors.NONE, world.topic)
 
@@ -438,7 +438,8 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.OFFSET_DELETE: _offset_delete,
     ApiKey.ELECT_LEADERS: _elect_leaders,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.ALTER_CONFIGS: _altered_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _altered_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,

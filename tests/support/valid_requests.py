@@ -336,6 +336,13 @@ def _incremental_alter_configs(_version: int, world: World) -> Fields:
     return {"resources": [resource], "validate_only": False}
 
 
+def _alter_configs(_version: int, world: World) -> Fields:
+    """Only looks whether it could: it would replace all configs of the topic."""
+    config = {"name": "max.message.bytes", "value": "1048588"}
+    resource = {"resource_type": 2, "resource_name": world.topic, "configs": [config]}
+    return {"resources": [resource], "validate_only": True}
+
+
 def _elect_leaders(_version: int, world: World) -> Fields:
     topic = {"topic": world.topic, "partitions": [0]}
     return {"election_type": 0, "topic_partitions": [topic], "timeout": 10_000}
@@ -464,6 +471,7 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _describe_tokens,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.OFFSET_DELETE: _offset_delete,
+    ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,

@@ -175,6 +175,14 @@ CASES = [
         resource(8, "0", configuration_keys=None),
     ),
     Case(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, [on_topic(Op.ALTER_CONFIGS)]),
+    Case(ApiKey.ALTER_CONFIGS, 2, [on_topic(Op.ALTER_CONFIGS)]),
+    Case(
+        ApiKey.ALTER_CONFIGS,
+        2,
+        [on_cluster(Op.ALTER_CONFIGS)],
+        "of a broker",
+        resource(4, "0", configs=[{"name": "log.retention.ms", "value": "5"}]),
+    ),
     Case(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         1,

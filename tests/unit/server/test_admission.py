@@ -40,6 +40,7 @@ HANDLED = [
     "create_acls",
     "delete_acls",
     "describe_configs",
+    "alter_configs",
     "describe_log_dirs",
     "create_partitions",
     "create_delegation_token",
