@@ -63,6 +63,7 @@ class ApiKey(IntEnum):
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     ALLOCATE_PRODUCER_IDS = 67
 
@@ -135,6 +136,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "describe_user_scram_credentials", 0, 0, 0),
         Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "alter_user_scram_credentials", 0, 0, 0),
         Api(ApiKey.ALTER_PARTITION, "alter_partition", 0, 3, 0),
+        Api(ApiKey.UPDATE_FEATURES, "update_features", 0, 1, 0),
         Api(ApiKey.DESCRIBE_CLUSTER, "describe_cluster", 0, 1, 0),
         Api(ApiKey.ALLOCATE_PRODUCER_IDS, "allocate_producer_ids", 0, 0, 0),
     )

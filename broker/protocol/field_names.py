@@ -294,6 +294,10 @@ sync_group request SyncGroupRequest: assignments generation_id group_id group_in
         protocol_name protocol_type
 sync_group request SyncGroupRequestAssignment: assignment member_id
 sync_group response SyncGroupResponse: assignment error_code protocol_name protocol_type throttle_time
+update_features request FeatureUpdateKey: allow_downgrade feature max_version_level upgrade_type
+update_features request UpdateFeaturesRequest: feature_updates timeout validate_only
+update_features response UpdatableFeatureResult: error_code error_message feature
+update_features response UpdateFeaturesResponse: error_code error_message results throttle_time
 update_metadata request UpdateMetadataBroker: endpoints id_ rack v0_host v0_port
 update_metadata request UpdateMetadataEndpoint: host listener port security_protocol
 update_metadata request UpdateMetadataPartitionState: controller_epoch isr leader leader_epoch

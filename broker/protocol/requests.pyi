@@ -403,6 +403,17 @@ class AlterUserScramCredentialsRequest:
     deletions: Sequence[ScramCredentialDeletion]
     upsertions: Sequence[ScramCredentialUpsertion]
 
+class FeatureUpdateKey:
+    feature: str
+    max_version_level: int
+    allow_downgrade: bool  # 0 to 0
+    upgrade_type: int  # from 1
+
+class UpdateFeaturesRequest:
+    timeout: dt.timedelta
+    feature_updates: Sequence[FeatureUpdateKey]
+    validate_only: bool  # from 1
+
 class DescribeClusterRequest:
     include_cluster_authorized_operations: bool
     endpoint_type: int  # from 1

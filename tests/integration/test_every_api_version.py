@@ -358,6 +358,12 @@ def _alter_partition(response: Any, version: int, world: World) -> None:
     assert (partition.leader_id, partition.isr) == (world.broker_id, (world.broker_id,))
 
 
+def _update_features(response: Any, _version: int, _world: World) -> None:
+    assert response.error_code == Errors.NONE
+    (result,) = response.results
+    assert (result.feature, result.error_code) == ("metadata.version", Errors.INVALID_REQUEST)
+
+
 def _describe_cluster(response: Any, _version: int, world: World) -> None:
     assert (response.error_code, response.controller_id) == (Errors.NONE, world.broker_id)
     (broker,) = response.brokers
@@ -447,6 +453,7 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_scram,
     ApiKey.ALTER_PARTITION: _alter_partition,
+    ApiKey.UPDATE_FEATURES: _update_features,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.ALLOCATE_PRODUCER_IDS: _allocate_producer_ids,

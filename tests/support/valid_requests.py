@@ -392,6 +392,13 @@ def _alter_partition(_version: int, world: World) -> Fields:
     return {"broker_id": world.broker_id, "broker_epoch": world.broker_epoch, "topics": [topic]}
 
 
+def _update_features(version: int, _world: World) -> Fields:
+    """Of a feature that no cluster with ZooKeeper has."""
+    change = {"feature": "metadata.version", "max_version_level": 1}
+    how = {"upgrade_type": 1} if version else {"allow_downgrade": False}
+    return {"timeout": 10_000, "feature_updates": [{**change, **how}]}
+
+
 def _describe_cluster(_version: int, _world: World) -> Fields:
     return {"include_cluster_authorized_operations": False}
 
@@ -481,6 +488,7 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_scram,
     ApiKey.ALTER_PARTITION: _alter_partition,
+    ApiKey.UPDATE_FEATURES: _update_features,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.ALLOCATE_PRODUCER_IDS: _allocate_producer_ids,

@@ -101,6 +101,7 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Route("alter_user_scram_credentials", need=_ALTER),
     ApiKey.DESCRIBE_LOG_DIRS: Route("describe_log_dirs", need=_DESCRIBE),
     ApiKey.ELECT_LEADERS: Route("elect_leaders", need=_ALTER),
+    ApiKey.UPDATE_FEATURES: Route("update_features", need=_ALTER),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route("alter_partition_reassignments", need=_ALTER),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Route("list_partition_reassignments", need=_DESCRIBE),
     ApiKey.CREATE_DELEGATION_TOKEN: Route("delegation_tokens", function="create"),
