@@ -261,15 +261,17 @@ class Partition:
 
     # -- reading
 
-    def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320)."""
+    def require_leader(self, current_leader_epoch: int = NO_EPOCH, *, or_follower: bool = False) -> None:
+        """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320). With
+        ``or_follower``, only the epoch must be right.
+        """
         if current_leader_epoch >= 0:
             leader_epoch = self.state.leader_epoch
             if current_leader_epoch < leader_epoch:
                 raise KafkaError(Errors.FENCED_LEADER_EPOCH)
             if current_leader_epoch > leader_epoch:
                 raise KafkaError(Errors.UNKNOWN_LEADER_EPOCH)
-        if not self.is_leader:
+        if not self.is_leader and not or_follower:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
 
     @property
@@ -278,10 +280,16 @@ class Partition:
         return self.is_leader and self.log.offsets.high_watermark < self._leader_epoch_start
 
     def read_as_consumer(
-        self, offset: int, max_bytes: int, current_leader_epoch: int, *, min_one: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        current_leader_epoch: int,
+        *,
+        min_one: bool,
+        or_follower: bool = False,
     ) -> LogRead:
-        """Reads committed records from ``offset``."""
-        self.require_leader(current_leader_epoch)
+        """Reads committed records from ``offset``. A follower's high watermark may be behind the leader's."""
+        self.require_leader(current_leader_epoch, or_follower=or_follower)
         log = self.log
         mark = log.offsets.high_watermark
         return log.reader.read(offset, max_bytes, end_offset=mark, min_one_batch=min_one)

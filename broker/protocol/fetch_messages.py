@@ -35,11 +35,13 @@ _SESSION = Struct(">ihi")
 _EPOCH_AND_END = Struct(">iq")
 _NO_ID = bytes(16)
 _NO_ABORTED = _INT32.pack(-1)
+_NONE_ABORTED_AND_PREFERRED = Struct(">Bi")
 
 
 class FetchedPartition(NamedTuple):
     """A partition of a Fetch response. ``records`` is what to send, or None. ``diverging`` is (epoch, end
-    offset) for followers (KIP-595). ``leader`` is (id, epoch) if another broker leads.
+    offset) for followers (KIP-595). ``leader`` is (id, epoch) if another broker leads. ``preferred`` is the
+    replica from which the consumer should read instead (KIP-392), -1 for this one.
     """
 
     partition: int
@@ -50,6 +52,7 @@ class FetchedPartition(NamedTuple):
     records: FileRegion | None = None
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
+    preferred: int = -1
 
 
 def encode_fetch_response(
@@ -107,7 +110,7 @@ class _Encoder:
         self.fixed(partition)
         self._pending.append(_NO_ABORTED)
         if self._version >= 11:
-            self._pending.append(b"\xff\xff\xff\xff")  # preferred_read_replica: the leader
+            self._pending.append(_INT32.pack(partition.preferred))
         self.records(partition.records)
 
     def fixed(self, partition: FetchedPartition) -> None:
@@ -168,7 +171,7 @@ class _FlexibleEncoder(_Encoder):
 
     def partition(self, partition: FetchedPartition) -> None:
         self.fixed(partition)
-        self._pending.append(b"\0\xff\xff\xff\xff")  # no aborted transactions; no preferred read replica
+        self._pending.append(_NONE_ABORTED_AND_PREFERRED.pack(0, partition.preferred))
         self.records(partition.records)
         self._pending.append(_partition_tags(partition))
 

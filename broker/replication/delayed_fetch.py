@@ -13,6 +13,7 @@ from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import KafkaError
 from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.fetch_requests import TopicKey
+from broker.replication.replica_selector import Client
 from broker.utils.purgatory import DelayedOperation
 from broker.utils.topic_partition import TopicPartition
 
@@ -45,8 +46,9 @@ Fetched = list[tuple[FetchEntry, FetchedPartition]]
 
 
 class FetchParams(NamedTuple):
-    """Who fetches, how much, and how long to wait; Kafka's FetchParams. ``replica_id`` is -1 for consumers;
-    ``replica_epoch`` is the follower's broker epoch, -1 if not given.
+    """Who fetches, how much, and how long to wait; Kafka's FetchParams. ``replica_id`` is negative for
+    consumers; ``replica_epoch`` is the follower's broker epoch, -1 if not given. ``or_follower``: a follower
+    may answer (KIP-392). ``client`` is given if another replica may be preferred for it.
     """
 
     replica_id: int
@@ -54,6 +56,8 @@ class FetchParams(NamedTuple):
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
+    or_follower: bool = False
+    client: Client | None = None
 
     @property
     def from_follower(self) -> bool:
@@ -112,7 +116,7 @@ class DelayedFetch(DelayedOperation):
 
         Raises :class:`KafkaError` for an error.
         """
-        partition.require_leader(entry.current_leader_epoch)
+        partition.require_leader(entry.current_leader_epoch, or_follower=self._params.or_follower)
         log = partition.log
         end_offset = log.offsets.end if self._params.from_follower else log.offsets.high_watermark
         if entry.fetch_offset >= end_offset or (self._held_back is not None and self._held_back(partition)):

@@ -31,6 +31,7 @@ from broker.replication.delayed_delete_records import (
 from broker.replication.delayed_fetch import DelayedFetch, Fetched, FetchEntry, FetchParams
 from broker.replication.delayed_produce import DelayedProduce
 from broker.replication.group_commit import Failures, GroupCommit
+from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.session_news import DelayedSessionFetch, NewsBoard, SessionNews, stir_what_is_left
 from broker.replication.traffic import Traffic, log_refusal
@@ -49,7 +50,8 @@ class ReplicaManager:
     may complete a waiting request is passed to the purgatories, with no lock held. Owns the Partitions and
     the purgatories.
 
-    ``submit_isr_change`` passes a change to the AlterPartitionManager.
+    ``submit_isr_change`` passes a change to the AlterPartitionManager. ``selector`` chooses replicas for
+    consumers; without one they read from the leader.
     """
 
     def __init__(
@@ -63,10 +65,12 @@ class ReplicaManager:
         max_lag_ms: int,
         submit_isr_change: Callable[[IsrChange], None],
         leader_quota: ReplicationQuota | None = None,
+        selector: ReplicaSelector | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.leader_quota = leader_quota or ReplicationQuota(clock)
         self.log_manager = log_manager
+        self.selector = selector
         self.traffic = Traffic()
         self.produce_purgatory = Purgatory("Produce", timer)
         self.fetch_purgatory = Purgatory("Fetch", timer)
@@ -100,16 +104,20 @@ class ReplicaManager:
         return None if partition is None else partition.log
 
     def require_leader(
-        self, topic_partition: TopicPartition, current_leader_epoch: int = NO_EPOCH
+        self,
+        topic_partition: TopicPartition,
+        current_leader_epoch: int = NO_EPOCH,
+        *,
+        or_follower: bool = False,
     ) -> Partition:
-        """The partition, if this broker leads it.
+        """The partition, if this broker leads it, or follows it with ``or_follower``.
 
         Raises KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER or an epoch error.
         """
         partition = self._partitions.get(topic_partition)
         if partition is None:
             raise self.absence(topic_partition)
-        partition.require_leader(current_leader_epoch)
+        partition.require_leader(current_leader_epoch, or_follower=or_follower)
         return partition
 
     def get_or_create(self, topic_partition: TopicPartition, make_log: Callable[[], Log]) -> Partition:
@@ -352,7 +360,12 @@ class ReplicaManager:
                 result = self._read_failed(entry, error)
             if result.records is not None:
                 size += result.records.size
-            urgent = urgent or result.error is not Errors.NONE or result.diverging is not None
+            urgent = (
+                urgent
+                or result.error is not Errors.NONE
+                or result.diverging is not None
+                or result.preferred >= 0
+            )
             fetched.append((entry, result))
         return fetched, size, urgent
 
@@ -397,15 +410,25 @@ class ReplicaManager:
             if throttled and records is not None:
                 self.leader_quota.record(records.size)
             return FetchedPartition(index, Errors.NONE, mark, mark, start, records, result.diverging)
+        log = partition.log
+        if params.client is not None and self.selector is not None:
+            preferred = self.selector.choose(partition, params.client, entry.fetch_offset)
+            if preferred is not None:
+                partition.require_leader(entry.current_leader_epoch)
+                mark, start = log.offsets.high_watermark, log.offsets.start
+                return FetchedPartition(index, Errors.NONE, mark, mark, start, preferred=preferred)
         diverging = None
         if entry.last_fetched_epoch >= 0:
-            partition.require_leader(entry.current_leader_epoch)
+            partition.require_leader(entry.current_leader_epoch, or_follower=params.or_follower)
             diverging = partition.diverging_epoch(entry.fetch_offset, entry.last_fetched_epoch)
-        log = partition.log
         region = None
         if diverging is None:
             read = partition.read_as_consumer(
-                entry.fetch_offset, max_bytes, entry.current_leader_epoch, min_one=min_one
+                entry.fetch_offset,
+                max_bytes,
+                entry.current_leader_epoch,
+                min_one=min_one,
+                or_follower=params.or_follower,
             )
             region = read.region
         mark = log.offsets.high_watermark

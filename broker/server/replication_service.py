@@ -20,6 +20,7 @@ from broker.replication.fetcher_parts import FetcherParts, Invite
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership, LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
 from broker.server import assembly
 from broker.server.metadata_cache import MetadataCache
@@ -74,6 +75,7 @@ class ReplicationService:
             on_accepted=self._on_isr_accepted,
             on_refused=self._on_isr_refused,
         )
+        selects = bool(config.opt_str("replica.selector.class"))
         self.replica_manager = ReplicaManager(
             broker_id,
             log_manager,
@@ -83,6 +85,7 @@ class ReplicationService:
             max_lag_ms=config.int("replica.lag.time.max.ms"),
             submit_isr_change=self._alter_partition.submit,
             leader_quota=self._leader_quota,
+            selector=ReplicaSelector(broker_id, cache, clock) if selects else None,
         )
         self.gone_brokers = GoneBrokers(clock, cache.alive)
         self.fetchers = ReplicaFetcherManager(config.int("num.replica.fetchers"), self._make_fetcher)

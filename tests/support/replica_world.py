@@ -18,6 +18,7 @@ from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.fetcher_parts import FetcherParts, FetcherSettings
 from broker.replication.leadership import Leadership, LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replica_selector import ReplicaSelector
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
@@ -42,6 +43,11 @@ class Cluster:
 
     def __init__(self) -> None:
         self.dead: set[int] = set()
+        #: Each broker's rack; without an entry it is not on the clients' listener.
+        self.racks: dict[int, str] = {}
+
+    def rack_of(self, broker_id: int, listener: str) -> str | None:
+        return self.racks.get(broker_id) if self.alive(broker_id) else None
 
     def alive(self, broker_id: int) -> bool:
         return broker_id not in self.dead
@@ -74,6 +80,7 @@ class Broker:
             SYSTEM_CLOCK,
             max_lag_ms=LONG_MS,
             submit_isr_change=self.changes.append,
+            selector=ReplicaSelector(ME, self.cluster, SYSTEM_CLOCK),
         )
         self.fetchers = ReplicaFetcherManager(1, self._make_fetcher)
         self.resigned: list[tuple[TopicPartition, int | None]] = []

@@ -18,6 +18,7 @@ from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_response
 from broker.protocol.fetch_requests import NO_SESSION, FetchRequest, TopicKey, parse_fetch_request
 from broker.replication.delayed_fetch import Fetched, FetchEntry, FetchParams
+from broker.replication.replica_selector import Client
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import cluster_allowed
 from broker.server.admission import RULES
@@ -30,6 +31,7 @@ from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.FETCH]
 _ERROR_FROM = 7  # the first version with an error code for the whole response
+_FOLLOWERS_FROM = 11  # the first version whose clients may read from followers (KIP-392)
 # Longer waits end after this time with an empty response: the reader retries, and the timer's memory
 # is limited.
 _LONGEST_WAIT_MS = 300_000
@@ -256,7 +258,13 @@ def _params(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchPara
         if most is not None:
             max_bytes = min(max_bytes, most)
             min_bytes = min(min_bytes, max_bytes)
-    return FetchParams(asked.replica_id, asked.replica_epoch, max_wait_ms, min_bytes, max_bytes)
+    or_follower = asked.replica_id < 0 and request.api_version >= _FOLLOWERS_FROM
+    client = None
+    if asked.rack and or_follower and ctx.replica_manager.selector is not None:
+        client = Client(asked.rack, request.connection.listener_name)
+    return FetchParams(
+        asked.replica_id, asked.replica_epoch, max_wait_ms, min_bytes, max_bytes, or_follower, client
+    )
 
 
 def _is_throttled(

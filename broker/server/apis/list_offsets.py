@@ -9,6 +9,7 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fetch_requests import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
 from broker.protocol.fields import Fields
 from broker.protocol.offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -37,8 +38,8 @@ def is_dear(message: ListOffsetsRequest) -> bool:
 
 
 def handle(request: Request, message: ListOffsetsRequest, ctx: ApiContext) -> Fields | None:
-    """Consumers see offsets up to the high watermark, replicas up to the log end. A partition that is named
-    twice gets INVALID_REQUEST each time and is not searched, as in Kafka.
+    """Consumers see offsets up to the high watermark, replicas and the debugging consumer up to the log end. A
+    partition that is named twice gets INVALID_REQUEST each time and is not searched, as in Kafka.
     """
     if message.replica_id < 0 or ctx.peers.knows(request.connection):
         return _answers(request, message, ctx)
@@ -92,10 +93,16 @@ def _answer(
     timestamp, offset, epoch = _NOTHING
     try:
         topic_partition = TopicPartition(topic, wanted.partition_index)
-        partition = require_leader(topic_partition, codec.get(wanted, "current_leader_epoch", NO_EPOCH), ctx)
+        partition = require_leader(
+            topic_partition,
+            codec.get(wanted, "current_leader_epoch", NO_EPOCH),
+            ctx,
+            or_follower=message.replica_id == DEBUGGING_REPLICA_ID,
+        )
         if refused:
             raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
-        timestamp, offset, epoch = _find(partition, wanted.timestamp, from_replica=message.replica_id >= 0)
+        is_replica = message.replica_id != CONSUMER_REPLICA_ID
+        timestamp, offset, epoch = _find(partition, wanted.timestamp, from_replica=is_replica)
     except KafkaError as refusal:
         error = refusal.error_code
         if error is Errors.OFFSET_NOT_AVAILABLE and request.api_version < 5:
