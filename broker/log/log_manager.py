@@ -7,6 +7,7 @@ gets its clean marker only if every log in it was closed cleanly.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from broker.log.producers.producer_state import MAX_PRODUCERS, level_for
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import KafkaError
 from broker.utils.clock import SYSTEM_CLOCK, Clock
-from broker.utils.scheduler import KafkaScheduler
+from broker.utils.scheduler import KafkaScheduler, ScheduledTask
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
@@ -45,6 +46,7 @@ _PRODUCER_COUNT_CHECK_MS = 2_000
 class LogManagerSettings:
     """The configs of the log layer, with Kafka 3.9's names (dots become underscores) and defaults."""
 
+    num_recovery_threads_per_data_dir: int = 1
     producer_id_expiration_ms: int = 86_400_000
     landline_producer_id_max_count: int = MAX_PRODUCERS
     landline_producer_id_broker_max_count: int = 200_000
@@ -56,6 +58,7 @@ class LogManagerSettings:
     log_cleaner_enable: bool = True
     log_cleaner_backoff_ms: int = 15_000
     log_cleaner_dedupe_buffer_size: int = 134_217_728
+    log_cleaner_io_max_bytes_per_second: float = math.inf
     free_space_floor: FreeSpaceFloor = DEFAULT_FLOOR
 
 
@@ -70,7 +73,6 @@ class LogManager(LogMaker):
         scheduler: KafkaScheduler | None = None,
         clock: Clock = SYSTEM_CLOCK,
         *,
-        recovery_threads: int = 1,
         settings: LogManagerSettings | None = None,
     ) -> None:
         self.default_config = default_config
@@ -83,12 +85,13 @@ class LogManager(LogMaker):
             producer_expiration_ms=self._settings.producer_id_expiration_ms,
             max_producers=self._settings.landline_producer_id_max_count,
         )
-        self._recovery_threads = max(recovery_threads, 1)
         self._started_loading: set[LogDir] = set()
+        self._cleaning: ScheduledTask | None = None
         self.cleaner = LogCleaner(
             lambda: [(log_dir, self._logs_in(log_dir)) for log_dir in self.dirs],
             clock,
             self._settings.log_cleaner_dedupe_buffer_size,
+            self._settings.log_cleaner_io_max_bytes_per_second,
             stopped=lambda: not self.dirs.locked or (scheduler is not None and not scheduler.is_started),
         )
 
@@ -192,7 +195,7 @@ class LogManager(LogMaker):
             [lambda d=log_dir, t=tp, p=path, q=parameters: load(d, t, p, q) for tp, path in partitions]
             for log_dir, partitions, parameters in jobs
         ]
-        run_parallel(work, self._recovery_threads, "log-recovery")
+        run_parallel(work, self._settings.num_recovery_threads_per_data_dir, "log-recovery")
         self.dirs.require_one()
         for log_dir in self.dirs.failed:
             self.take_offline(log_dir)
@@ -290,15 +293,37 @@ class LogManager(LogMaker):
                 settings.log_flush_start_offset_checkpoint_interval_ms,
             ),
             ("producer-expiration", self.expire_producers, _PRODUCER_EXPIRATION_CHECK_MS),
-            (
-                "kafka-log-cleaner",
-                self.cleaner.run,
-                settings.log_cleaner_backoff_ms if settings.log_cleaner_enable else LONG_MAX,
-            ),
         )
         for name, action, period_ms in tasks:
             if period_ms < LONG_MAX:
                 scheduler.schedule(name, partial(_run, action), delay_ms=delay_ms, period_ms=period_ms)
+        self._schedule_cleaner(delay_ms)
+
+    def _schedule_cleaner(self, delay_ms: int) -> None:
+        scheduler, settings = self._scheduler, self._settings
+        if self._cleaning is not None:
+            self._cleaning.cancel()
+        if scheduler is not None and scheduler.is_started and settings.log_cleaner_enable:
+            self._cleaning = scheduler.schedule(
+                "kafka-log-cleaner",
+                partial(_run, self.cleaner.run),
+                delay_ms,
+                settings.log_cleaner_backoff_ms,
+            )
+
+    def update_settings(self, settings: LogManagerSettings) -> None:
+        """Applies the settings that are dynamic configs: of the cleaner, of producers' expiry, and the number
+        of threads that close logs.
+        """
+        before, self._settings = self._settings, settings
+        self.cleaner.dedupe_buffer_bytes = settings.log_cleaner_dedupe_buffer_size
+        self.cleaner.pace.limit(settings.log_cleaner_io_max_bytes_per_second)
+        if settings.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms:
+            self._schedule_cleaner(settings.log_cleaner_backoff_ms)
+        if settings.producer_id_expiration_ms != before.producer_id_expiration_ms:
+            self._producer_expiration_ms = settings.producer_id_expiration_ms
+            for log in self.all_logs():
+                log.producer_state.expiration_ms = settings.producer_id_expiration_ms
 
     def apply_retention(self) -> int:
         """Applies retention to all logs; returns how many segments were deleted."""
@@ -370,7 +395,7 @@ class LogManager(LogMaker):
             [lambda one=log, d=log_dir: end(one, d) for log in self._logs_in(log_dir)]
             for log_dir in self.dirs
         ]
-        run_parallel(work, self._recovery_threads, "log-closing")
+        run_parallel(work, self._settings.num_recovery_threads_per_data_dir, "log-closing")
         for log_dir in self._started_loading & set(self.dirs):
             if not self._sync_dir(log_dir):
                 failed.add(log_dir)

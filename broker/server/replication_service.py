@@ -66,7 +66,6 @@ class ReplicationService:
             )
             for _ in range(2)
         )
-        self.update_config(config)
         self._alter_partition = AlterPartitionManager(
             broker_id,
             cache,
@@ -89,14 +88,16 @@ class ReplicationService:
         )
         self.gone_brokers = GoneBrokers(clock, cache.alive)
         self.fetchers = ReplicaFetcherManager(config.int("num.replica.fetchers"), self._make_fetcher)
+        self.update_config(config)
         self.leadership = Leadership(
             self.replica_manager, log_manager, self.fetchers, listener, store.present_topic_id
         )
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Applies the throttles' rates, which are dynamic configs."""
+        """Applies the dynamic configs: the throttles' rates, and the number of fetchers."""
         self._leader_quota.limit = config.int("leader.replication.throttled.rate")
         self._follower_quota.limit = config.int("follower.replication.throttled.rate")
+        self.fetchers.resize(config.int("num.replica.fetchers"))
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Registers the metrics of replication, and of the logs that belong to partitions."""

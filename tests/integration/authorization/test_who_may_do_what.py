@@ -95,7 +95,7 @@ def resource(kind: int, name: str, **more: Any) -> Callable[[World], Mapping[str
 
 
 BY_CLUSTER = Errors.TOPIC_AUTHORIZATION_FAILED
-BROKER_SETTING = [{"name": "log.cleaner.threads", "config_operation": 1, "value": None}]
+BROKER_SETTING = [{"name": "background.threads", "config_operation": 1, "value": None}]
 CASES = [
     *(Case(ApiKey.PRODUCE, version, [on_topic(Op.WRITE)]) for version in (3, 11)),
     *(Case(ApiKey.FETCH, version, [on_topic(Op.READ)]) for version in (4, 12, 17)),
