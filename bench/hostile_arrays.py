@@ -144,6 +144,13 @@ _ADMIN: Final[tuple[tuple[str, str, ApiKey, int, smallest.Path], ...]] = (
     ("create-partitions", "CreatePartitions, validated", ApiKey.CREATE_PARTITIONS, 3, ("topics",)),
     ("delete-topics", "DeleteTopics names", ApiKey.DELETE_TOPICS, 6, ("topics",)),
     ("delete-records", "DeleteRecords partitions", ApiKey.DELETE_RECORDS, 2, _TOPICS),
+    (
+        "move-logs",
+        "AlterReplicaLogDirs",
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        2,
+        ("dirs", "topics", "partitions"),
+    ),
     ("update-features", "UpdateFeatures", ApiKey.UPDATE_FEATURES, 1, ("feature_updates",)),
     ("replace-configs", "AlterConfigs", ApiKey.ALTER_CONFIGS, 2, ("resources",)),
     ("alter-configs", "IncrementalAlterConfigs", ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, ("resources",)),

@@ -9,6 +9,7 @@ import structlog
 
 from broker.cluster import isr as isr_rule
 from broker.cluster.isr import IsrState, NotEnoughReplicasError, Shortage
+from broker.cluster.partition_log import PartitionLog, fit_empty
 from broker.cluster.replica import FollowerState, low_watermark
 from broker.cluster.results import Appended, Awaited, FollowerRead
 from broker.log.log import AppendInfo, AppendOrigin, Log, LogRead
@@ -26,7 +27,7 @@ _log = structlog.get_logger(__name__)
 LeaderEpochs = tuple[tuple[int, int], ...]
 
 
-class Partition:
+class Partition(PartitionLog):
     """A partition on this broker, as leader or follower; Kafka's ``Partition``.
 
     Invariant: the high watermark never passes a record that some member of the maximal ISR lacks
@@ -53,8 +54,9 @@ class Partition:
     ) -> None:
         #: The topic and the partition number.
         self.topic_partition = topic_partition
-        #: The local log, with its high watermark; never replaced.
         self.log = log
+        self.future = None
+        self._truncations = 0
         #: The topic id; None until the log's files or the controller provide it.
         self.topic_id = log.topic_id
         #: The role from the controller's last request.
@@ -177,7 +179,10 @@ class Partition:
         with self._lock:
             if self.is_leader or leader_epoch != self.state.leader_epoch:
                 return None
-            info = None if checked is None else self.log.appender.append_fetched(checked, leader_epoch)
+            info = None
+            if checked is not None:
+                fit_empty(self.log, checked)
+                info = self.log.appender.append_fetched(checked, leader_epoch)
             offsets = self.log.offsets
             mark = min(leader_high_watermark, offsets.end)
             offsets.mark(max(offsets.high_watermark, mark))
@@ -211,6 +216,7 @@ class Partition:
                 leader_epoch=diverging[0],
             )
             log.truncate_to(offset)
+            self.note_truncation()
 
     def reset_as_follower(
         self,
@@ -238,6 +244,7 @@ class Partition:
                 log.truncate_fully_and_start_at(leader_start)
             elif last_unknown and log.leader_epochs.entries == epochs:
                 log.truncate_to(epochs[-1][1])
+            self.note_truncation()
             _log.warning(
                 "follower_offset_reset",
                 partition=str(self.topic_partition),

@@ -45,6 +45,7 @@ class ApiKey(IntEnum):
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
@@ -118,6 +119,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.DELETE_ACLS, "delete_acls", 0, 3, 2),
         Api(ApiKey.DESCRIBE_CONFIGS, "describe_configs", 0, 4, 4),
         Api(ApiKey.ALTER_CONFIGS, "alter_configs", 0, 2, 2),
+        Api(ApiKey.ALTER_REPLICA_LOG_DIRS, "alter_replica_log_dirs", 0, 2, 2),
         Api(ApiKey.DESCRIBE_LOG_DIRS, "describe_log_dirs", 0, 4, 2),
         Api(ApiKey.SASL_AUTHENTICATE, "sasl_authenticate", 0, 2, 2),
         Api(ApiKey.CREATE_PARTITIONS, "create_partitions", 0, 3, 2),

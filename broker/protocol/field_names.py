@@ -41,6 +41,12 @@ alter_partition_reassignments response AlterPartitionReassignmentsResponse: erro
 alter_partition_reassignments response ReassignablePartitionResponse: error_code error_message
         partition_index
 alter_partition_reassignments response ReassignableTopicResponse: name partitions
+alter_replica_log_dirs request AlterReplicaLogDir: path topics
+alter_replica_log_dirs request AlterReplicaLogDirTopic: name partitions
+alter_replica_log_dirs request AlterReplicaLogDirsRequest: dirs
+alter_replica_log_dirs response AlterReplicaLogDirPartitionResult: error_code partition_index
+alter_replica_log_dirs response AlterReplicaLogDirTopicResult: partitions topic_name
+alter_replica_log_dirs response AlterReplicaLogDirsResponse: results throttle_time
 alter_user_scram_credentials request AlterUserScramCredentialsRequest: deletions upsertions
 alter_user_scram_credentials request ScramCredentialDeletion: mechanism name
 alter_user_scram_credentials request ScramCredentialUpsertion: iterations mechanism name salt

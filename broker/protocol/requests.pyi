@@ -251,6 +251,17 @@ class AlterConfigsRequest:
     resources: Sequence[AlterConfigsAlterConfigsResource]
     validate_only: bool
 
+class AlterReplicaLogDirTopic:
+    name: str
+    partitions: Sequence[int]
+
+class AlterReplicaLogDir:
+    path: str
+    topics: Sequence[AlterReplicaLogDirTopic]
+
+class AlterReplicaLogDirsRequest:
+    dirs: Sequence[AlterReplicaLogDir]
+
 class DescribableLogDirTopic:
     topic: str
     partitions: Sequence[int]

@@ -106,6 +106,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.DELETE_ACLS: _ADMIN,
     ApiKey.DESCRIBE_CONFIGS: _ASKS_ADMIN,
     ApiKey.ALTER_CONFIGS: _ADMIN,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _ADMIN,  # each partition that moves makes a directory
     ApiKey.DESCRIBE_LOG_DIRS: _ASKS_HANDLERS,  # returns all partitions
     ApiKey.SASL_AUTHENTICATE: Rule(asks_only=True),
     ApiKey.CREATE_PARTITIONS: _ADMIN,

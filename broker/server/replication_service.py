@@ -19,6 +19,7 @@ from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.fetcher_parts import FetcherParts, Invite
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership, LeadershipListener
+from broker.replication.log_dir_mover import LogDirMover
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
@@ -88,15 +89,32 @@ class ReplicationService:
         )
         self.gone_brokers = GoneBrokers(clock, cache.alive)
         self.fetchers = ReplicaFetcherManager(config.int("num.replica.fetchers"), self._make_fetcher)
+        self.mover = LogDirMover(
+            log_manager,
+            self.replica_manager.partition,
+            self.replica_manager.wake_all,
+            ReplicationQuota(
+                clock,
+                config.int("alter.log.dirs.replication.quota.window.num"),
+                config.int("alter.log.dirs.replication.quota.window.size.seconds") * 1000,
+            ),
+            config.opt_int("num.replica.alter.log.dirs.threads") or len(config.log_dirs),
+        )
         self.update_config(config)
         self.leadership = Leadership(
-            self.replica_manager, log_manager, self.fetchers, listener, store.present_topic_id
+            self.replica_manager,
+            log_manager,
+            self.fetchers,
+            listener,
+            store.present_topic_id,
+            mover=self.mover,
         )
 
     def update_config(self, config: BrokerConfig) -> None:
         """Applies the dynamic configs: the throttles' rates, and the number of fetchers."""
         self._leader_quota.limit = config.int("leader.replication.throttled.rate")
         self._follower_quota.limit = config.int("follower.replication.throttled.rate")
+        self.mover.quota.limit = config.int("replica.alter.log.dirs.io.max.bytes.per.second")
         self.fetchers.resize(config.int("num.replica.fetchers"))
 
     def register_metrics(self, metrics: Metrics) -> None:
@@ -126,6 +144,7 @@ class ReplicationService:
         are closed.
         """
         self._alter_partition.shutdown()
+        self.mover.shutdown()
         self.fetchers.shutdown()
         self.replica_manager.shutdown()
         self.replica_manager.checkpoint_high_watermarks()

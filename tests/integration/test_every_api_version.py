@@ -383,6 +383,13 @@ def _describe_log_dirs(response: Any, version: int, world: World) -> None:
         assert row.total_bytes > row.usable_bytes > 0
 
 
+def _alter_replica_log_dirs(response: Any, _version: int, world: World) -> None:
+    (topic,) = response.results
+    (partition,) = topic.partitions
+    assert (topic.topic_name, partition.partition_index) == (world.topic, 0)
+    assert partition.error_code == Errors.LOG_DIR_NOT_FOUND
+
+
 def _allocate_producer_ids(response: Any, _version: int, _world: World) -> None:
     assert (response.error_code, response.producer_id_len) == (Errors.NONE, 1000)
     assert response.producer_id_start >= 0
@@ -443,6 +450,7 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _no_tokens_here,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.OFFSET_DELETE: _offset_delete,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.ALTER_CONFIGS: _altered_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _altered_configs,

@@ -17,8 +17,10 @@ from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.fetcher_parts import FetcherParts, FetcherSettings
 from broker.replication.leadership import Leadership, LeadershipListener
+from broker.replication.log_dir_mover import LogDirMover
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replica_selector import ReplicaSelector
+from broker.replication.replication_quota import ReplicationQuota
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
@@ -65,12 +67,15 @@ class Cluster:
 class Broker:
     """ReplicaManager, fetchers and Leadership over real logs; ``asked`` has the partitions of each fetch."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, *directories: Path) -> None:
         self.asked: queue.Queue[list[int]] = queue.Queue()
         self.changes: list[object] = []
         self.cluster = Cluster()
         self.timer = Timer()
-        self.logs = LogManager([str(directory)], LogConfig(min_insync_replicas=2))
+        self.logs = LogManager(
+            [str(directory) for directory in directories],
+            LogConfig(min_insync_replicas=2, file_delete_delay_ms=0),
+        )
         self.logs.startup()
         self.replicas = ReplicaManager(
             ME,
@@ -87,8 +92,20 @@ class Broker:
         listener = LeadershipListener(lambda *_: None, lambda *row: self.resigned.append(row))
         self.present_topic_id: uuid.UUID | None = None
         self.store_fails = False
+        self.mover = LogDirMover(
+            self.logs,
+            self.replicas.partition,
+            self.replicas.wake_all,
+            ReplicationQuota(SYSTEM_CLOCK),
+            threads=1,
+        )
         self.leadership = Leadership(
-            self.replicas, self.logs, self.fetchers, listener, self._read_present_topic_id
+            self.replicas,
+            self.logs,
+            self.fetchers,
+            listener,
+            self._read_present_topic_id,
+            mover=self.mover,
         )
 
     def _read_present_topic_id(self, _topic: str) -> uuid.UUID | None:
@@ -129,6 +146,7 @@ class Broker:
         self.replicas.fetch(params, [entry], lambda _: None)
 
     def close(self) -> None:
+        self.mover.shutdown()
         self.fetchers.shutdown()
         self.timer.stop()
         self.logs.shutdown()

@@ -343,6 +343,12 @@ def _alter_configs(_version: int, world: World) -> Fields:
     return {"resources": [resource], "validate_only": True}
 
 
+def _alter_replica_log_dirs(_version: int, world: World) -> Fields:
+    """To a directory that the broker does not have."""
+    topic = {"name": world.topic, "partitions": [0]}
+    return {"dirs": [{"path": "/nowhere", "topics": [topic]}]}
+
+
 def _elect_leaders(_version: int, world: World) -> Fields:
     topic = {"topic": world.topic, "partitions": [0]}
     return {"election_type": 0, "topic_partitions": [topic], "timeout": 10_000}
@@ -479,6 +485,7 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.OFFSET_DELETE: _offset_delete,
     ApiKey.ALTER_CONFIGS: _alter_configs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,

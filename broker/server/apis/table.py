@@ -99,6 +99,7 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.ALTER_CLIENT_QUOTAS: Route("alter_client_quotas", need=Need(AclOperation.ALTER_CONFIGS)),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Route("describe_user_scram_credentials", need=_DESCRIBE),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Route("alter_user_scram_credentials", need=_ALTER),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Route("alter_replica_log_dirs", need=_ALTER),
     ApiKey.DESCRIBE_LOG_DIRS: Route("describe_log_dirs", need=_DESCRIBE),
     ApiKey.ELECT_LEADERS: Route("elect_leaders", need=_ALTER),
     ApiKey.UPDATE_FEATURES: Route("update_features", need=_ALTER),

@@ -193,6 +193,7 @@ CASES = [
     *(Case(ApiKey.DESCRIBE_LOG_DIRS, version, [on_cluster(Op.DESCRIBE)]) for version in (3, 4)),
     *(Case(ApiKey.ELECT_LEADERS, version, [on_cluster(Op.ALTER)]) for version in (0, 2)),
     Case(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, [on_cluster(Op.ALTER)]),
+    Case(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, [on_cluster(Op.ALTER)]),
     Case(ApiKey.UPDATE_FEATURES, 1, [on_cluster(Op.ALTER)]),
     Case(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, [on_cluster(Op.DESCRIBE)]),
     Case(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, [on_topic(Op.DESCRIBE)]),

@@ -14,6 +14,7 @@ from broker.log.log_manager import LogManager
 from broker.protocol.control_messages import PartitionRole
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.offsets import HIGH_WATERMARK
+from broker.record.batch import Record, build_batch
 from broker.replication.delayed_delete_records import DeletedRecords
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.session_news import SessionNews
@@ -142,6 +143,18 @@ def test_a_follower_that_waits_in_a_session_learns_of_it_with_its_next_answer(br
     broker.replicas.news_board.follow(news, entry)
     delete(broker, 2)
     assert list(news.take()) == [entry]
+
+
+def test_a_new_follower_copies_a_log_that_begins_within_a_batch(broker: Broker) -> None:
+    """Its log is empty and begins where the leader's does."""
+    broker.leadership.apply(1, [state(1, OTHER, 1, (ME, OTHER))])
+    follower = broker.replicas.partition(tp(1))
+    follower.reset_as_follower(1, 2, 5, (), last_unknown=False)
+    records = [Record(None, b"v") for _ in range(5)]
+    batch = memoryview(bytearray(build_batch(records, leader_epoch=1)))
+    follower.append_as_follower(batch, 1, 5, 2)
+    offsets = follower.log.offsets
+    assert (offsets.start, offsets.high_watermark, offsets.end) == (2, 5, 5)
 
 
 def test_the_new_start_is_known_after_a_restart(broker: Broker, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ HANDLED = [
     "delete_acls",
     "describe_configs",
     "alter_configs",
+    "alter_replica_log_dirs",
     "describe_log_dirs",
     "create_partitions",
     "create_delegation_token",
