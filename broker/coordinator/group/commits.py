@@ -162,6 +162,8 @@ def delete_offsets(
             if subscribed is None or partition.topic in subscribed
         }
     deleted = [partition for partition in partitions if partition not in kept]
+    if not deleted:
+        return [Reply(answer, (Errors.NONE, kept))]
 
     def done(error: Errors, _offset: int, _now: Moment) -> Effects:
         return [Reply(answer, (Errors.NONE, kept | dict.fromkeys(deleted, commit_error(error))))]

@@ -13,7 +13,7 @@ from broker.server.apis.partition_errors import PartitionErrors, topics_with_err
 from broker.utils.topic_partition import TopicPartition
 
 
-def handle(request: Request, message: OffsetDeleteRequest, ctx: ApiContext) -> Fields | None:
+def handle(request: Request, message: OffsetDeleteRequest, ctx: ApiContext) -> None:
     """Responds when the tombstones are written. An error of the group is told once, without partitions."""
     refused: PartitionErrors = {}
     wanted: list[TopicPartition] = []
@@ -27,14 +27,11 @@ def handle(request: Request, message: OffsetDeleteRequest, ctx: ApiContext) -> F
                 wanted.append(topic_partition)
             else:
                 refused[topic_partition] = Errors.UNKNOWN_TOPIC_OR_PARTITION
-    if not wanted:
-        return _fields(Errors.NONE, refused)
 
     def deleted(error: Errors, errors: PartitionErrors) -> None:
         ctx.respond(request, _fields(error, refused | errors if error is Errors.NONE else {}))
 
     ctx.group_coordinator.delete_offsets(message.group_id, wanted, deleted)
-    return None
 
 
 def error_response(_message: OffsetDeleteRequest, error: KafkaError) -> Fields:

@@ -39,6 +39,13 @@ def test_an_offset_that_is_not_there_is_deleted_without_an_error(h):
     assert delete(h, TP).result == (Errors.NONE, {TP: Errors.NONE})
 
 
+def test_a_request_without_partitions_changes_nothing(h):
+    (member,) = h.stable_group()
+    h.leave(member.member_id)
+    assert delete(h).result == (Errors.NONE, {})
+    assert h.state() == "Empty"
+
+
 def test_the_group_ends_with_its_last_offset(h):
     (member,) = h.stable_group()
     h.commit({TP: 1}, member.member_id, member.generation_id)

@@ -379,6 +379,7 @@ def test_an_error_of_the_group_whose_offsets_are_to_be_deleted_is_told_without_p
     answer = delete_offsets(ctx, 0, 7, group="nowhere")
     assert (answer.error_code, answer.topics) == (Errors.GROUP_ID_NOT_FOUND, ())
     assert delete_offsets(ctx, 0, group="").error_code == Errors.INVALID_GROUP_ID
+    assert delete_offsets(ctx, 7, group="nowhere").error_code == Errors.GROUP_ID_NOT_FOUND
 
 
 def find(ctx: Context, version: int, key: str = "g1", key_type: int = 0) -> Any:
