@@ -151,8 +151,11 @@ class LogDirMover:
     def _move(self, topic_partition: TopicPartition) -> bool:
         """Copies for one turn; whether there is more to do. Raises KafkaError."""
         partition = self._partition_of(topic_partition)
-        if partition is None or partition.future is None:
+        if partition is None or (future := partition.future) is None:
             return False
+        if future.health.refusal is not None:  # what space is left is for the records of others
+            self._stopped.wait(_RETRY_S)
+            return True
         for _ in range(_CHUNKS_A_TURN):
             copied = partition.copy_to_future(_CHUNK_BYTES)
             self._pause(copied)

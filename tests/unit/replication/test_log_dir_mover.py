@@ -13,7 +13,7 @@ from broker.log.log_mover import MOVED_FILE
 from broker.protocol.errors import Errors
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.record.validator import AppendOrigin
-from rig.wait import wait_until
+from rig.wait import last_for, wait_until
 from tests.support.replica_world import ME, OTHER, Broker, state, tp
 
 PARTITION = tp(0)
@@ -207,6 +207,16 @@ def test_a_replica_that_is_not_here_is_created_where_it_was_asked_for(broker: Br
     assert broker.logs.dir_of(other).path == dirs[0]
     broker.logs.get_or_create(tp(8))
     assert broker.logs.dir_of(tp(8)).path == dirs[1]
+
+
+def test_a_move_waits_while_the_other_disk_is_low_on_space(broker: Broker, dirs) -> None:
+    health = broker.logs.dir_at(str(dirs[1])).health
+    health.refusal = "low on space"
+    assert alter(broker, dirs[1]) is Errors.NONE
+    last_for(0.2)
+    assert broker.logs.future(PARTITION)[0].log_end_offset == 0
+    health.refusal = None
+    wait_until(lambda: lies_in(broker, dirs[1]))
 
 
 def test_a_directory_that_the_broker_does_not_have_or_that_failed_is_refused(broker: Broker, dirs) -> None:
