@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as At
 
-from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from rig.brokers import HOST
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient
 from rig.wait import wait_until
+from tests.support.log_dir_moves import ask_to_move, places, throttle
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -36,37 +36,6 @@ def broker(tmp_path: Path, dirs: list[str]) -> Iterator[LandlineStandalone]:
         with RawClient(HOST, running.port) as client:
             assert client.create_topic("t").error_code == Errors.NONE
         yield running
-
-
-def places(client: RawClient) -> dict[str, tuple[bool, int]]:
-    """The directories that have the partition: whether as a future one, and its lag."""
-    found = {}
-    for row in client.ask(
-        ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": [{"topic": "t", "partitions": [0]}]}
-    ).results:
-        for topic in row.topics:
-            (partition,) = topic.partitions
-            found[row.log_dir] = (partition.is_future_key, partition.offset_lag)
-    return found
-
-
-def ask_to_move(client: RawClient, path: str) -> None:
-    wanted = {"dirs": [{"path": path, "topics": [{"name": "t", "partitions": [0]}]}]}
-    (topic,) = client.ask(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, wanted).results
-    assert topic.partitions[0].error_code == Errors.NONE
-
-
-def throttle(client: RawClient, rate: int) -> None:
-    config = {
-        "name": "replica.alter.log.dirs.io.max.bytes.per.second",
-        "config_operation": 0,
-        "value": str(rate),
-    }
-    resource = {"resource_type": 4, "resource_name": "0", "configs": [config]}
-    answer = client.ask(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False}
-    )
-    assert answer.responses[0].error_code == Errors.NONE, answer
 
 
 @contextmanager
@@ -133,7 +102,7 @@ def test_a_move_goes_on_after_a_crash(broker: LandlineStandalone, dirs: list[str
             wait_until(lambda: len(acknowledged) > 2_000)
         (here,) = places(client)
         (there,) = {*dirs} - {here}
-        throttle(client, 1_500_000)
+        throttle(client, broker.broker_id, 1_500_000)
         ask_to_move(client, there)
         wait_until(lambda: places(client)[there][0] and places(client)[there][1] < len(acknowledged), 60)
     broker.kill()
