@@ -294,16 +294,18 @@ class Leadership:
             self._listener.on_follower(topic_partition, None)
 
     def alter_log_dirs(self, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, Errors]:
-        """Begins to move each partition to the log directory of its path; returns the error per partition."""
+        """Begins to move each partition to the log directory of its path; returns the error per partition.
+
+        The controller's requests are served in between: each move makes a directory.
+        """
         mover = self._mover
         assert mover is not None
-        with self._lock:
-            return {
-                topic_partition: mover.alter(
-                    topic_partition, path, is_offline=self._replicas.is_offline(topic_partition)
-                )
-                for topic_partition, path in wanted.items()
-            }
+        results = {}
+        for topic_partition, path in wanted.items():
+            with self._lock:
+                is_offline = self._replicas.is_offline(topic_partition)
+                results[topic_partition] = mover.alter(topic_partition, path, is_offline=is_offline)
+        return results
 
     def _tell(self, states: Iterable[PartitionRole]) -> None:
         for state in states:
