@@ -51,24 +51,31 @@ class DelayedDeleteRecords(DelayedOperation):
         self._callback = callback
 
     def can_complete(self) -> bool:
-        for topic_partition, wanted in list(self._pending.items()):
-            try:
-                reached = self._partition_of(topic_partition).low_watermark()
-            except KafkaError as error:
-                self._settle(topic_partition, DeletedRecords(INVALID_LOW_WATERMARK, error.error_code))
-            else:
-                if reached >= wanted:
-                    self._settle(topic_partition, DeletedRecords(reached, Errors.NONE))
-        return not self._pending
+        # Each fetch of a follower asks, for each of its partitions. So only the first one that is waited for is
+        # looked at, and the next once that is done.
+        while self._pending:
+            if not self._is_settled(next(iter(self._pending))):
+                return False
+        return True
 
-    def _settle(self, topic_partition: TopicPartition, result: DeletedRecords) -> None:
+    def _is_settled(self, topic_partition: TopicPartition) -> bool:
+        try:
+            reached = self._partition_of(topic_partition).low_watermark()
+        except KafkaError as error:
+            result = DeletedRecords(INVALID_LOW_WATERMARK, error.error_code)
+        else:
+            if reached < self._pending[topic_partition]:
+                return False
+            result = DeletedRecords(reached, Errors.NONE)
         del self._pending[topic_partition]
         self._results[topic_partition] = result
+        return True
 
     def on_complete(self) -> None:
-        for topic_partition in self._pending:
-            result = self._results[topic_partition]
-            self._results[topic_partition] = result._replace(error=Errors.REQUEST_TIMED_OUT)
+        for topic_partition in list(self._pending):
+            if not self._is_settled(topic_partition):
+                result = self._results[topic_partition]
+                self._results[topic_partition] = result._replace(error=Errors.REQUEST_TIMED_OUT)
         self._callback(self._results)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,38 @@ def test_a_follower_that_does_not_move_makes_it_time_out(broker: Broker) -> None
     wait_until(lambda: bool(answers))
     assert answers == [DeletedRecords(0, Errors.REQUEST_TIMED_OUT)]
     assert log(broker).log_start_offset == 2
+
+
+def test_each_partition_is_told_of_for_itself_at_the_time_out_and_looked_at_once_before(
+    broker: Broker,
+) -> None:
+    numbers = range(1, 21)
+    broker.leadership.apply(1, [state(number, ME, 1, (ME, OTHER)) for number in numbers])
+    for number in numbers:
+        broker.produce(number)
+        broker.fetched_by(OTHER, number, 1, 1)
+    looks: list[int] = []
+    for number in numbers:
+        partition = broker.replicas.partition(tp(number))
+        partition.low_watermark = partial(looked_at, looks, number, partition.low_watermark)
+    answers: list[Mapping[TopicPartition, DeletedRecords]] = []
+    broker.replicas.delete_records(dict.fromkeys(map(tp, numbers), 1), LONG_MS, answers.append)
+    looks.clear()
+    for number in reversed(numbers):
+        entry = FetchEntry(tp(number), TOPIC_ID, 1, 1 << 20, 1, log_start_offset=1 if number > 1 else 0)
+        broker.replicas.fetch(FetchParams(OTHER, 5, 0, 1, 1 << 20), [entry], lambda _: None)
+    assert answers == []
+    assert set(looks) == {1}
+    (waiting,) = broker.replicas.delete_records_purgatory.cancel_for_key(tp(1))
+    waiting.force_complete()
+    (answer,) = answers
+    assert answer[tp(1)].error is Errors.REQUEST_TIMED_OUT
+    assert {answer[tp(number)] for number in numbers if number > 1} == {DeletedRecords(1, Errors.NONE)}
+
+
+def looked_at(looks: list[int], number: int, look: Callable[[], int]) -> int:
+    looks.append(number)
+    return look()
 
 
 def test_minus_one_deletes_up_to_the_high_watermark(broker: Broker) -> None:
