@@ -52,6 +52,7 @@ HANDLED = [
     "incremental_alter_configs",
     "alter_partition_reassignments",
     "list_partition_reassignments",
+    "offset_delete",
     "describe_client_quotas",
     "alter_client_quotas",
     "describe_user_scram_credentials",
