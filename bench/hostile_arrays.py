@@ -133,7 +133,6 @@ _ARRAYS: Final[tuple[tuple[str, str, ApiKey, int, smallest.Path], ...]] = (
     ("sync-group", "SyncGroup assignments", ApiKey.SYNC_GROUP, 5, ("assignments",)),
     ("leave-group", "LeaveGroup members", ApiKey.LEAVE_GROUP, 5, ("members",)),
     ("delete-groups", "DeleteGroups names", ApiKey.DELETE_GROUPS, 2, ("groups_names",)),
-    ("offset-delete", "OffsetDelete partitions", ApiKey.OFFSET_DELETE, 0, _TOPICS),
     ("leader-epoch", "OffsetForLeaderEpoch partitions", ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, _TOPICS),
 )
 # Always on a handler thread.
@@ -143,6 +142,7 @@ _ADMIN: Final[tuple[tuple[str, str, ApiKey, int, smallest.Path], ...]] = (
     ("create-topics", "CreateTopics, validated", ApiKey.CREATE_TOPICS, 7, ("topics",)),
     ("create-partitions", "CreatePartitions, validated", ApiKey.CREATE_PARTITIONS, 3, ("topics",)),
     ("delete-topics", "DeleteTopics names", ApiKey.DELETE_TOPICS, 6, ("topics",)),
+    ("offset-delete", "OffsetDelete partitions", ApiKey.OFFSET_DELETE, 0, _TOPICS),
     ("delete-records", "DeleteRecords partitions", ApiKey.DELETE_RECORDS, 2, _TOPICS),
     (
         "move-logs",
