@@ -209,6 +209,20 @@ def test_a_replica_that_is_not_here_is_created_where_it_was_asked_for(broker: Br
     assert broker.logs.dir_of(tp(8)).path == dirs[1]
 
 
+def test_a_move_to_a_disk_that_fails_is_given_up(broker: Broker, dirs) -> None:
+    broker.mover.quota.limit = 1
+    assert alter(broker, dirs[1]) is Errors.NONE
+    wait_until(lambda: broker.logs.future(PARTITION)[0].log_end_offset > 0)
+    failing = broker.logs.dir_at(str(dirs[1]))
+    failing.health.fail("broken", quiet=True)
+    broker.logs.take_offline(failing)
+    broker.mover.quota.limit = (1 << 63) - 1
+    wait_until(lambda: broker.replicas.partition(PARTITION).future is None)
+    fill(broker, 1)
+    assert lies_in(broker, dirs[0])
+    assert values(broker.logs.get(PARTITION)) == numbers(RECORDS + 1)
+
+
 def test_a_move_waits_while_the_other_disk_is_low_on_space(broker: Broker, dirs) -> None:
     health = broker.logs.dir_at(str(dirs[1])).health
     health.refusal = "low on space"
