@@ -142,6 +142,17 @@ _ADMIN: Final[tuple[tuple[str, str, ApiKey, int, smallest.Path], ...]] = (
     ("create-topics", "CreateTopics, validated", ApiKey.CREATE_TOPICS, 7, ("topics",)),
     ("create-partitions", "CreatePartitions, validated", ApiKey.CREATE_PARTITIONS, 3, ("topics",)),
     ("delete-topics", "DeleteTopics names", ApiKey.DELETE_TOPICS, 6, ("topics",)),
+    ("offset-delete", "OffsetDelete partitions", ApiKey.OFFSET_DELETE, 0, _TOPICS),
+    ("delete-records", "DeleteRecords partitions", ApiKey.DELETE_RECORDS, 2, _TOPICS),
+    (
+        "move-logs",
+        "AlterReplicaLogDirs",
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        2,
+        ("dirs", "topics", "partitions"),
+    ),
+    ("update-features", "UpdateFeatures", ApiKey.UPDATE_FEATURES, 1, ("feature_updates",)),
+    ("replace-configs", "AlterConfigs", ApiKey.ALTER_CONFIGS, 2, ("resources",)),
     ("alter-configs", "IncrementalAlterConfigs", ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, ("resources",)),
     (
         "alter-one",

@@ -9,7 +9,8 @@ import structlog
 
 from broker.cluster import isr as isr_rule
 from broker.cluster.isr import IsrState, NotEnoughReplicasError, Shortage
-from broker.cluster.replica import FollowerState
+from broker.cluster.partition_log import PartitionLog, fit_empty
+from broker.cluster.replica import FollowerState, low_watermark
 from broker.cluster.results import Appended, Awaited, FollowerRead
 from broker.log.log import AppendInfo, AppendOrigin, Log, LogRead
 from broker.log.producers.verification import VerificationGuard
@@ -17,6 +18,7 @@ from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.control_messages import PartitionRole
 from broker.protocol.epochs import NO_EPOCH, NO_LEADER
 from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.offsets import HIGH_WATERMARK
 from broker.protocol.produce_messages import ACKS_ALL
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import TopicPartition
@@ -26,7 +28,7 @@ _log = structlog.get_logger(__name__)
 LeaderEpochs = tuple[tuple[int, int], ...]
 
 
-class Partition:
+class Partition(PartitionLog):
     """A partition on this broker, as leader or follower; Kafka's ``Partition``.
 
     Invariant: the high watermark never passes a record that some member of the maximal ISR lacks
@@ -53,8 +55,9 @@ class Partition:
     ) -> None:
         #: The topic and the partition number.
         self.topic_partition = topic_partition
-        #: The local log, with its high watermark; never replaced.
         self.log = log
+        self.future = None
+        self._truncations = 0
         #: The topic id; None until the log's files or the controller provide it.
         self.topic_id = log.topic_id
         #: The role from the controller's last request.
@@ -185,7 +188,10 @@ class Partition:
         with self._lock:
             if self.is_leader or leader_epoch != self.state.leader_epoch:
                 return None
-            info = None if checked is None else self.log.appender.append_fetched(checked, leader_epoch)
+            info = None
+            if checked is not None:
+                fit_empty(self.log, checked)
+                info = self.log.appender.append_fetched(checked, leader_epoch)
             offsets = self.log.offsets
             mark = min(leader_high_watermark, offsets.end)
             offsets.mark(max(offsets.high_watermark, mark))
@@ -219,6 +225,7 @@ class Partition:
                 leader_epoch=diverging[0],
             )
             log.truncate_to(offset)
+            self.note_truncation()
 
     def reset_as_follower(
         self,
@@ -246,6 +253,7 @@ class Partition:
                 log.truncate_fully_and_start_at(leader_start)
             elif last_unknown and log.leader_epochs.entries == epochs:
                 log.truncate_to(epochs[-1][1])
+            self.note_truncation()
             _log.warning(
                 "follower_offset_reset",
                 partition=str(self.topic_partition),
@@ -269,15 +277,17 @@ class Partition:
 
     # -- reading
 
-    def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320)."""
+    def require_leader(self, current_leader_epoch: int = NO_EPOCH, *, or_follower: bool = False) -> None:
+        """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320). With
+        ``or_follower``, only the epoch must be right.
+        """
         if current_leader_epoch >= 0:
             leader_epoch = self.state.leader_epoch
             if current_leader_epoch < leader_epoch:
                 raise KafkaError(Errors.FENCED_LEADER_EPOCH)
             if current_leader_epoch > leader_epoch:
                 raise KafkaError(Errors.UNKNOWN_LEADER_EPOCH)
-        if not self.is_leader:
+        if not self.is_leader and not or_follower:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
 
     @property
@@ -286,10 +296,19 @@ class Partition:
         return self.is_leader and self.log.offsets.high_watermark < self._leader_epoch_start
 
     def read_as_consumer(
-        self, offset: int, max_bytes: int, current_leader_epoch: int, *, min_one: bool, end_offset: int
+        self,
+        offset: int,
+        max_bytes: int,
+        current_leader_epoch: int,
+        *,
+        min_one: bool,
+        end_offset: int,
+        or_follower: bool = False,
     ) -> LogRead:
-        """Reads replicated records from ``offset``, up to ``end_offset``."""
-        self.require_leader(current_leader_epoch)
+        """Reads replicated records from ``offset``, up to ``end_offset``. A follower's high watermark may be behind
+        the leader's.
+        """
+        self.require_leader(current_leader_epoch, or_follower=or_follower)
         return self.log.reader.read(offset, max_bytes, end_offset=end_offset, min_one_batch=min_one)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
@@ -333,8 +352,10 @@ class Partition:
                 )
             diverging = self.diverging_epoch(fetch_offset, last_fetched_epoch)
             log, offsets = self.log, self.log.offsets
+            # Before the read: the follower cannot move its log's start past the records that it gets.
+            start = offsets.start
             if diverging is not None:
-                return FollowerRead(None, diverging, offsets.high_watermark, offsets.start, False, None)
+                return FollowerRead(None, diverging, offsets.high_watermark, start, False, None)
             end_offset = offsets.end
             read = log.reader.read(fetch_offset, max_bytes, end_offset=end_offset, min_one_batch=min_one)
             now_ms = self._clock.monotonic_ms()
@@ -344,7 +365,38 @@ class Partition:
             change = self._maybe_expand(broker_id)
             moved = follower.log_end_offset != fetch_offset or change is not None
             advanced = moved and self._advance_high_watermark(now_ms)
-            return FollowerRead(read, None, offsets.high_watermark, offsets.start, advanced, change)
+            return FollowerRead(read, None, offsets.high_watermark, start, advanced, change)
+
+    def delete_records(self, offset: int) -> tuple[int, int]:
+        """Moves the log start to ``offset``, -1 for the high watermark.
+
+        Returns the offset and the low watermark.
+
+        Raises :class:`KafkaError`: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION for a topic that is only
+        compacted, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        self.require_leader()  # also without the lock: see append_as_leader
+        with self._lock:
+            self.require_leader()
+            log = self.log
+            if not log.config.delete:
+                raise KafkaError(
+                    Errors.POLICY_VIOLATION,
+                    f"{self.topic_partition}: the topic's cleanup.policy does not delete records",
+                )
+            wanted = log.offsets.high_watermark if offset == HIGH_WATERMARK else offset
+            if wanted < 0:
+                raise KafkaError(
+                    Errors.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: offset {wanted} is negative"
+                )
+            log.increment_log_start_offset(wanted)
+            return wanted, self.low_watermark()
+
+    def low_watermark(self) -> int:
+        """The smallest log start of the live replicas. Raises NOT_LEADER_OR_FOLLOWER."""
+        with self._lock:
+            self.require_leader()
+            return low_watermark(self.log.offsets.start, self.followers.values(), self._alive)
 
     def has_reached(self, awaited: Awaited) -> Errors | None:
         """Whether an append with acks=all is committed: NONE, an error, or None if not yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from broker.protocol.epochs import NO_EPOCH
@@ -60,3 +61,11 @@ class FollowerState(NamedTuple):
             last_fetch_ms=now_ms if in_isr else NEVER_MS,
             last_fetch_leader_end_offset=leader_end_offset,
         )
+
+
+def low_watermark(
+    log_start_offset: int, followers: Iterable[FollowerState], alive: Callable[[int], bool]
+) -> int:
+    """The smallest log start of a leader and its live followers; -1 while one has not fetched yet."""
+    starts = (follower.log_start_offset for follower in followers if alive(follower.broker_id))
+    return min((log_start_offset, *starts))

@@ -16,7 +16,7 @@ from broker.config.authorizer_class import authorizer_settings, check_authorizer
 from broker.config.cross_checks import check_together
 from broker.config.endpoint import Endpoint
 from broker.config.http_keys import HTTP_KEY_STORE
-from broker.config.key import Use
+from broker.config.key import Mode, Use
 from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS
 from broker.config.listener_keys import LISTENER_PREFIX, ListenerConfig, own_key, without_effect
 from broker.config.listeners import Listeners, resolve_listeners, with_local_name
@@ -266,6 +266,8 @@ def check_dynamic(overrides: Mapping[str, str]) -> tuple[dict[str, Value], list[
             message = "is no broker config." + did_you_mean(name, [*BROKER_KEYS, *DYNAMIC_ONLY_KEYS])
         elif key.use is Use.REFUSED:
             message = why_refused(name)
+        elif key.mode is Mode.CLUSTER_WIDE and key.use is Use.ACCEPTED:
+            message = "has no effect in Landline: see docs/configuration.md"
         elif not key.alterable:
             message = "cannot be changed while the broker runs: set it in server.properties and restart"
             own = own_key(f"{LISTENER_PREFIX}x.{name}")

@@ -28,11 +28,12 @@ How to read the tables:
 
 - **used** keys do what they do in Kafka. **accepted** keys have no effect: the broker lists those that are set in one
   warning when it starts. **refused** keys prevent the start if they are set to anything but their default.
-- **Dynamic** is what Kafka allows (KIP-226). Landline changes `cluster-wide` keys at run time, for one broker or for
-  all. `per-broker` keys are listeners and security; changing them needs a restart here.
-- **Live** keys of the properties file are `cluster-wide` ones, and `log.retention.hours`, `log.retention.minutes`,
-  `log.roll.hours` and `log.roll.jitter.hours`. A running broker takes up their new values when its file has changed
-  and it gets SIGHUP (`systemctl reload`). The other keys need a restart.
+- **Dynamic** is what Kafka allows (KIP-226). Landline changes used `cluster-wide` keys at run time, for one broker or
+  for all, except those marked *needs a restart*. It refuses to change other keys. `per-broker` keys are listeners and
+  security; changing them needs a restart here.
+- **Live** keys of the properties file are these `cluster-wide` ones, and `log.retention.hours`,
+  `log.retention.minutes`, `log.roll.hours` and `log.roll.jitter.hours`. A running broker takes up their new values
+  when its file has changed and it gets SIGHUP (`systemctl reload`). The other keys need a restart.
 - Precedence: a broker's dynamic config, the cluster-wide dynamic default, the properties file, the default. A topic's
   own config takes precedence over all of them.
 """
@@ -85,6 +86,7 @@ def _table(keys: Iterable[Key]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for key in keys:
         mode = "" if key.mode.value == "read-only" else key.mode.value
+        mode += ", needs a restart" if key.restart else ""
         use = f"**{key.use.value}**" if key.use is Use.REFUSED else key.use.value
         yield f"| `{key.name}` | {_type(key)} | {_default(key)} | {mode} | {use} | {_doc(key)} |"
     yield ""

@@ -34,11 +34,12 @@ class Use(Enum):
 
 
 class Key:
-    """A row of the table of configs; Kafka's ConfigKey. ``default`` is parsed; None means unset. The tables
-    own their rows, which never change.
+    """A row of the table of configs; Kafka's ConfigKey. ``default`` is parsed; None means unset. ``restart``:
+    Landline uses a changed value only after a restart, whatever Kafka does. The tables own their rows, which
+    never change.
     """
 
-    __slots__ = ("default", "doc", "importance", "mode", "name", "type", "use", "valid")
+    __slots__ = ("default", "doc", "importance", "mode", "name", "restart", "type", "use", "valid")
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Key:
         valid: Validator | None = None,
         mode: Mode = Mode.READ_ONLY,
         use: Use = Use.ACCEPTED,
+        restart: bool = False,
     ) -> None:
         self.name = name
         self.type = type_
@@ -59,6 +61,7 @@ class Key:
         self.valid = valid
         self.mode = mode
         self.use = use
+        self.restart = restart
         self.doc = doc
 
     def __repr__(self) -> str:
@@ -71,10 +74,10 @@ class Key:
 
     @property
     def alterable(self) -> bool:
-        """Whether Landline can change it at run time, as it can Kafka's cluster-wide keys. Kafka's per-broker
-        keys are listeners and security, and need a restart here.
+        """Whether a change at run time takes effect: Kafka's cluster-wide keys, if Landline uses them. Kafka's
+        per-broker keys are listeners and security, and need a restart here.
         """
-        return self.mode is Mode.CLUSTER_WIDE
+        return self.mode is Mode.CLUSTER_WIDE and self.use is Use.USED and not self.restart
 
     def parse(self, text: str) -> Value:
         """The checked value of ``text``. Raises ValueError with a message that says what was expected."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker.config.broker_config import BrokerConfig
-from broker.config.key import Use
+from broker.config.key import Mode, Use
 from broker.config.keys import BROKER_KEYS
 from broker.config.listener_keys import CONNECTIONS, LISTENER_PREFIX
 from broker.config.topic_config import SYNONYMS
@@ -19,7 +19,12 @@ from broker.config.types import Value
 
 
 def _live_names() -> frozenset[str]:
-    alterable = {key.name for key in BROKER_KEYS.values() if key.alterable and key.use is not Use.REFUSED}
+    # Those that Landline does not use need no restart either.
+    alterable = {
+        key.name
+        for key in BROKER_KEYS.values()
+        if key.mode is Mode.CLUSTER_WIDE and key.use is not Use.REFUSED and not key.restart
+    }
     groups = [{synonym.key for synonym in group} for group in SYNONYMS.values()]
     scaled = {synonym.key for group in SYNONYMS.values() for synonym in group if synonym.factor > 1}
     return frozenset(alterable.union(*(group & scaled for group in groups if group & alterable)))

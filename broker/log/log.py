@@ -368,15 +368,28 @@ class Log:
 
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
-        segments, context = self._segments, self._context
-        with segments.renaming, self.lock:
-            new = deleted_name(context.directory)
-            with segments.changing(), context.failing("delete"):
-                self.leader_epochs.move(partial(context.directory.rename, new), new)
-            context.is_closed = True
-            context.directory = new
-            segments.follow(new)
+        with self._segments.renaming, self.lock:
+            new = deleted_name(self._context.directory)
+            self._rename(new, "delete")
+            self._context.is_closed = True
             return new
+
+    def move_to(self, new: Path) -> None:
+        """Renames the directory to ``new``, where the log goes on. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        with self._segments.renaming, self.lock:
+            self._context.require_open()
+            self._rename(new, "move")
+
+    def _rename(self, new: Path, what: str) -> None:
+        segments, context = self._segments, self._context
+        with segments.changing(), context.failing(what):
+            self.leader_epochs.move(partial(context.directory.rename, new), new)
+        context.directory = new
+        segments.follow(new)
+
+    def failing(self, what: str) -> AbstractContextManager[None]:
+        """As :meth:`LogContext.failing`."""
+        return self._context.failing(what)
 
 
 def lower_recovery_points(offsets: Mapping[Log, int]) -> None:

@@ -67,6 +67,8 @@ class LogMaker(LogRegistry):
         self._producer_expiration_ms = producer_expiration_ms
         self._max_producers = max_producers
         self._roll_pace = RollPace()
+        # Where logs are to be made that do not exist yet.
+        self._preferred: dict[TopicPartition, LogDir] = {}
 
     def get_or_create(
         self, topic_partition: TopicPartition, topic_id: UUID | None = None, *, is_new: bool = True
@@ -175,8 +177,16 @@ class LogMaker(LogRegistry):
         usable = list(self.dirs)
         if not usable:
             raise KafkaError(Errors.KAFKA_STORAGE_ERROR, "every log directory failed")
-        log_dir = min(usable, key=lambda d: counts[d])
-        path = log_dir.partition_path(topic_partition)
+        preferred = self._preferred.pop(topic_partition, None)
+        log_dir = preferred if preferred in usable else min(usable, key=lambda d: counts[d])
+        log = self._load_new(topic_partition, config, log_dir, log_dir.partition_path(topic_partition))
+        self._adopt(log, log_dir)
+        counts[log_dir] += 1
+        return log
+
+    def _load_new(
+        self, topic_partition: TopicPartition, config: LogConfig, log_dir: LogDir, path: Path
+    ) -> Log:
         parameters = LoadParameters(
             clean=True,
             recovery_point=0,
@@ -190,12 +200,9 @@ class LogMaker(LogRegistry):
             for_new=True,
         )
         try:
-            log = load_log(path, topic_partition, config, parameters)
+            return load_log(path, topic_partition, config, parameters)
         except OSError as error:
             raise self._storage_error(topic_partition, path, log_dir.health, error) from error
-        self._adopt(log, log_dir)
-        counts[log_dir] += 1
-        return log
 
     @staticmethod
     def _storage_error(

@@ -7,6 +7,7 @@ gets its clean marker only if every log in it was closed cleanly.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from pathlib import Path
 import structlog
 
 from broker.config.log_config import LONG_MAX, LogConfig
-from broker.log.cleaning.cleaner_manager import LogCleaner, forget_clean
-from broker.log.dirs.log_dir import LogDir
+from broker.log.cleaning.cleaner_manager import LogCleaner
+from broker.log.dirs.log_dir import FUTURE_SUFFIX, LogDir
 from broker.log.dirs.log_dirs import LogDirs
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.filesystem_sync import sync_filesystem
@@ -27,12 +28,12 @@ from broker.log.loading.loader import LoadParameters, load_log
 from broker.log.loading.parallel import run_parallel
 from broker.log.log import Log
 from broker.log.log_dir_health import LogDirHealth
-from broker.log.log_maker import LogMaker
+from broker.log.log_mover import LogMover, without_old_places
 from broker.log.producers.producer_state import MAX_PRODUCERS, level_for
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import KafkaError
 from broker.utils.clock import SYSTEM_CLOCK, Clock
-from broker.utils.scheduler import KafkaScheduler
+from broker.utils.scheduler import KafkaScheduler, ScheduledTask
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
@@ -45,6 +46,7 @@ _PRODUCER_COUNT_CHECK_MS = 2_000
 class LogManagerSettings:
     """The configs of the log layer, with Kafka 3.9's names (dots become underscores) and defaults."""
 
+    num_recovery_threads_per_data_dir: int = 1
     producer_id_expiration_ms: int = 86_400_000
     landline_producer_id_max_count: int = MAX_PRODUCERS
     landline_producer_id_broker_max_count: int = 200_000
@@ -56,10 +58,11 @@ class LogManagerSettings:
     log_cleaner_enable: bool = True
     log_cleaner_backoff_ms: int = 15_000
     log_cleaner_dedupe_buffer_size: int = 134_217_728
+    log_cleaner_io_max_bytes_per_second: float = math.inf
     free_space_floor: FreeSpaceFloor = DEFAULT_FLOOR
 
 
-class LogManager(LogMaker):
+class LogManager(LogMover):
     """The owner of all logs; Kafka's LogManager. Thread-safe; ``get`` takes no lock."""
 
     def __init__(
@@ -70,7 +73,6 @@ class LogManager(LogMaker):
         scheduler: KafkaScheduler | None = None,
         clock: Clock = SYSTEM_CLOCK,
         *,
-        recovery_threads: int = 1,
         settings: LogManagerSettings | None = None,
     ) -> None:
         self.default_config = default_config
@@ -83,12 +85,13 @@ class LogManager(LogMaker):
             producer_expiration_ms=self._settings.producer_id_expiration_ms,
             max_producers=self._settings.landline_producer_id_max_count,
         )
-        self._recovery_threads = max(recovery_threads, 1)
         self._started_loading: set[LogDir] = set()
+        self._cleaning: ScheduledTask | None = None
         self.cleaner = LogCleaner(
             lambda: [(log_dir, self._logs_in(log_dir)) for log_dir in self.dirs],
             clock,
             self._settings.log_cleaner_dedupe_buffer_size,
+            self._settings.log_cleaner_io_max_bytes_per_second,
             stopped=lambda: not self.dirs.locked or (scheduler is not None and not scheduler.is_started),
         )
 
@@ -127,16 +130,21 @@ class LogManager(LogMaker):
         if not self.dirs.locked:
             self.lock_and_check()
         started_ms = self._clock.monotonic_ms()
-        jobs = []
+        found = []
         for log_dir in self.dirs:
             try:
                 partitions = log_dir.partitions()
+                futures = log_dir.future_partitions()
                 log_dir.remove_clean_marker()
-                jobs.append((log_dir, partitions, self._parameters(log_dir, cancel)))
             except OSError as error:
                 self.dirs.fail_at_start(log_dir, "begin to load", error)
             else:
+                found.append((log_dir, partitions + futures))
                 self._started_loading.add(log_dir)
+        jobs = [
+            (log_dir, partitions, self._parameters(log_dir, cancel))
+            for log_dir, partitions in without_old_places(found)
+        ]
         total = sum(len(partitions) for _, partitions, _ in jobs)
         meter = LoadMeter(total, self._to_verify(jobs), progress or (lambda _: None), self._clock)
         self._load_all(jobs, cancel, meter)
@@ -183,20 +191,26 @@ class LogManager(LogMaker):
                 self.dirs.fail_at_start(log_dir, f"load {path}", error)
                 return
             with self._lock:
-                if tp in self._logs:
+                if path.name.endswith(FUTURE_SUFFIX):
+                    self._adopt_future(log, log_dir)  # if there are several, the last one goes on
+                elif tp in self._logs:
                     raise LogDirError(f"{tp} lies in two log directories: {path} and {self._logs[tp].dir}")
-                self._adopt(log, log_dir)
+                else:
+                    self._adopt(log, log_dir)
             meter.log_loaded()
 
         work = [
             [lambda d=log_dir, t=tp, p=path, q=parameters: load(d, t, p, q) for tp, path in partitions]
             for log_dir, partitions, parameters in jobs
         ]
-        run_parallel(work, self._recovery_threads, "log-recovery")
+        run_parallel(work, self._settings.num_recovery_threads_per_data_dir, "log-recovery")
         self.dirs.require_one()
         for log_dir in self.dirs.failed:
             self.take_offline(log_dir)
         self._loaded_dirs = set(self.dirs)
+        if not self.dirs.failed:
+            for tp in self._futures.keys() - self._logs.keys():
+                self.drop_future(tp)
         for log_dir in self.dirs.unclean & self._loaded_dirs:
             self._sync_dir(log_dir)
 
@@ -229,33 +243,9 @@ class LogManager(LogMaker):
 
     # -- logs
 
-    def delete_async(self, topic_partition: TopicPartition) -> bool:
-        """Removes the log at once and its files after ``file.delete.delay.ms``; False if there is none.
-
-        Raises KafkaError(KAFKA_STORAGE_ERROR).
-        """
-        with self._lock:
-            log = self._logs.get(topic_partition)
-            if log is None:
-                return False
-            path = log.mark_deleted()
-            del self._logs[topic_partition]
-            log_dir = self._dir_of.pop(topic_partition)
-            forget_clean(log_dir, topic_partition)
-        self._checkpoint_dir(log_dir)
-        _log.info("log_deleted", partition=str(topic_partition), dir=str(path))
-        self._delete_later(path, log.config.file_delete_delay_ms)
-        return True
-
-    def _delete_later(self, path: Path, delay_ms: int) -> None:
-        if self._scheduler is None or not self._scheduler.is_started:
-            _remove_tree(path)
-        else:
-            self._scheduler.schedule("kafka-delete-logs", partial(_remove_tree, path), delay_ms, bulk=True)
-
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """Applies a changed config to the topic's logs."""
-        for log in self.all_logs():
+        for log in (*self.all_logs(), *(log for log, _ in list(self._futures.values()))):
             if log.topic_partition.topic == topic:
                 log.update_config(config)
 
@@ -290,15 +280,37 @@ class LogManager(LogMaker):
                 settings.log_flush_start_offset_checkpoint_interval_ms,
             ),
             ("producer-expiration", self.expire_producers, _PRODUCER_EXPIRATION_CHECK_MS),
-            (
-                "kafka-log-cleaner",
-                self.cleaner.run,
-                settings.log_cleaner_backoff_ms if settings.log_cleaner_enable else LONG_MAX,
-            ),
         )
         for name, action, period_ms in tasks:
             if period_ms < LONG_MAX:
                 scheduler.schedule(name, partial(_run, action), delay_ms=delay_ms, period_ms=period_ms)
+        self._schedule_cleaner(delay_ms)
+
+    def _schedule_cleaner(self, delay_ms: int) -> None:
+        scheduler, settings = self._scheduler, self._settings
+        if self._cleaning is not None:
+            self._cleaning.cancel()
+        if scheduler is not None and scheduler.is_started and settings.log_cleaner_enable:
+            self._cleaning = scheduler.schedule(
+                "kafka-log-cleaner",
+                partial(_run, self.cleaner.run),
+                delay_ms,
+                settings.log_cleaner_backoff_ms,
+            )
+
+    def update_settings(self, settings: LogManagerSettings) -> None:
+        """Applies the settings that are dynamic configs: of the cleaner, of producers' expiry, and the number
+        of threads that close logs.
+        """
+        before, self._settings = self._settings, settings
+        self.cleaner.dedupe_buffer_bytes = settings.log_cleaner_dedupe_buffer_size
+        self.cleaner.pace.limit(settings.log_cleaner_io_max_bytes_per_second)
+        if settings.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms:
+            self._schedule_cleaner(settings.log_cleaner_backoff_ms)
+        if settings.producer_id_expiration_ms != before.producer_id_expiration_ms:
+            self._producer_expiration_ms = settings.producer_id_expiration_ms
+            for log in self.all_logs():
+                log.producer_state.expiration_ms = settings.producer_id_expiration_ms
 
     def apply_retention(self) -> int:
         """Applies retention to all logs; returns how many segments were deleted."""
@@ -367,10 +379,10 @@ class LogManager(LogMaker):
                 failed.add(log_dir)
 
         work = [
-            [lambda one=log, d=log_dir: end(one, d) for log in self._logs_in(log_dir)]
+            [lambda one=log, d=log_dir: end(one, d) for log in self._files_in(log_dir)]
             for log_dir in self.dirs
         ]
-        run_parallel(work, self._recovery_threads, "log-closing")
+        run_parallel(work, self._settings.num_recovery_threads_per_data_dir, "log-closing")
         for log_dir in self._started_loading & set(self.dirs):
             if not self._sync_dir(log_dir):
                 failed.add(log_dir)
@@ -380,6 +392,7 @@ class LogManager(LogMaker):
                 self._write_marker(log_dir, broker_epoch)
         self.dirs.unlock()
         self._logs.clear()
+        self._futures.clear()
         self._dir_of.clear()
 
     def _sync_dir(self, log_dir: LogDir) -> bool:
@@ -389,7 +402,7 @@ class LogManager(LogMaker):
         indexes and snapshots. Leader epochs that recovery read from the batches are written first, because
         those batches will not be read for them again.
         """
-        logs = self._logs_in(log_dir)
+        logs = self._files_in(log_dir)
         try:
             for log in logs:
                 log.leader_epochs.finish(log.log_end_offset)
@@ -412,12 +425,6 @@ class LogManager(LogMaker):
 
 def _run(action: Callable[[], object]) -> None:
     action()
-
-
-def _remove_tree(path: Path) -> None:
-    import shutil
-
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def _flush(log: Log) -> int:

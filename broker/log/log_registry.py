@@ -24,6 +24,8 @@ class LogRegistry:
         self.dirs = dirs
         self._logs: dict[TopicPartition, Log] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
+        # Logs that are being copied to another directory: the copy, and that directory.
+        self._futures: dict[TopicPartition, tuple[Log, LogDir]] = {}
         self._lock = threading.Lock()  # lock order 44
         self._loaded_dirs: set[LogDir] = set()
         self._on_lowered = self._recovery_points_lowered  # one for all logs
@@ -31,6 +33,17 @@ class LogRegistry:
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The partition's log, or None if this broker has none."""
         return self._logs.get(topic_partition)
+
+    def dir_of(self, topic_partition: TopicPartition) -> LogDir | None:
+        """The directory of the partition's log."""
+        return self._dir_of.get(topic_partition)
+
+    def future(self, topic_partition: TopicPartition) -> tuple[Log, LogDir] | None:
+        """The copy of the partition's log in another directory, and that directory, while it moves."""
+        return self._futures.get(topic_partition)
+
+    def futures_in(self, log_dir: LogDir) -> list[Log]:
+        return [log for log, its_dir in list(self._futures.values()) if its_dir is log_dir]
 
     def all_logs(self) -> list[Log]:
         return list(self._logs.values())
@@ -45,14 +58,24 @@ class LogRegistry:
     def _logs_in(self, log_dir: LogDir) -> list[Log]:
         return [log for log in self.all_logs() if self._dir_of.get(log.topic_partition) is log_dir]
 
+    def _files_in(self, log_dir: LogDir) -> list[Log]:
+        """The logs in the directory, and the copies of those that move there."""
+        return self._logs_in(log_dir) + self.futures_in(log_dir)
+
     def _adopt(self, log: Log, log_dir: LogDir) -> None:
         log.on_recovery_points_lowered = self._on_lowered
         self._dir_of[log.topic_partition] = log_dir
         self._logs[log.topic_partition] = log
 
+    def _adopt_future(self, log: Log, log_dir: LogDir) -> None:
+        log.on_recovery_points_lowered = self._on_lowered
+        self._futures[log.topic_partition] = log, log_dir
+
     def take_offline(self, log_dir: LogDir) -> list[TopicPartition]:
         """Removes the logs of a failed directory, without touching its files; returns their partitions."""
         with self._lock:
+            for log in self.futures_in(log_dir):
+                del self._futures[log.topic_partition]
             gone = self.partitions_in(log_dir)
             for topic_partition in gone:
                 del self._logs[topic_partition]
@@ -76,7 +99,7 @@ class LogRegistry:
         with log_dir.checkpointing:
             starts = {
                 log.topic_partition: log.log_start_offset
-                for log in self._logs_in(log_dir)
+                for log in self._files_in(log_dir)
                 if log.log_start_offset > log.segments[0].base_offset
             }
             offsets = self._with_unloaded(log_dir, log_dir.log_starts, starts)
@@ -105,7 +128,7 @@ class LogRegistry:
         with log_dir.checkpointing:
             points = {}
             changed = []
-            for log in self._logs_in(log_dir):
+            for log in self._files_in(log_dir):
                 point = points[log.topic_partition] = min(log.recovery_point, lowered.get(log, LONG_MAX))
                 if log in lowered:
                     changed.append((log, point))
@@ -121,7 +144,7 @@ class LogRegistry:
         """``offsets``, plus the file's entries for logs that a cancelled start-up did not load."""
         if log_dir in self._loaded_dirs:
             return offsets
-        loaded = {log.topic_partition for log in self._logs_in(log_dir)}
+        loaded = {log.topic_partition for log in self._files_in(log_dir)}
         before = log_dir.read_checkpoint(checkpoint)
         return {tp: offset for tp, offset in before.items() if tp not in loaded} | offsets
 
@@ -130,6 +153,10 @@ class LogRegistry:
         self._write_log_starts(log_dir)
 
     def _recovery_points_lowered(self, offsets: Mapping[Log, int]) -> None:
-        for log_dir in {self._dir_of.get(log.topic_partition) for log in offsets}:
+        for log_dir in {self._dir_of_log(log) for log in offsets}:
             if log_dir is not None:
                 self._write_recovery_points(log_dir, offsets)
+
+    def _dir_of_log(self, log: Log) -> LogDir | None:
+        future, log_dir = self._futures.get(log.topic_partition, (None, None))
+        return log_dir if future is log else self._dir_of.get(log.topic_partition)

@@ -37,6 +37,7 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     ADD_PARTITIONS_TO_TXN = 24
@@ -48,6 +49,8 @@ class ApiKey(IntEnum):
     CREATE_ACLS = 30
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
@@ -60,11 +63,13 @@ class ApiKey(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -114,6 +119,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.API_VERSIONS, "api_versions", 0, 4, 3),
         Api(ApiKey.CREATE_TOPICS, "create_topics", 0, 7, 5),
         Api(ApiKey.DELETE_TOPICS, "delete_topics", 0, 6, 4),
+        Api(ApiKey.DELETE_RECORDS, "delete_records", 0, 2, 2),
         Api(ApiKey.INIT_PRODUCER_ID, "init_producer_id", 0, 5, 2),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "offset_for_leader_epoch", 0, 4, 4),
         Api(ApiKey.ADD_PARTITIONS_TO_TXN, "add_partitions_to_txn", 0, 5, 3),
@@ -125,6 +131,8 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.CREATE_ACLS, "create_acls", 0, 3, 2),
         Api(ApiKey.DELETE_ACLS, "delete_acls", 0, 3, 2),
         Api(ApiKey.DESCRIBE_CONFIGS, "describe_configs", 0, 4, 4),
+        Api(ApiKey.ALTER_CONFIGS, "alter_configs", 0, 2, 2),
+        Api(ApiKey.ALTER_REPLICA_LOG_DIRS, "alter_replica_log_dirs", 0, 2, 2),
         Api(ApiKey.DESCRIBE_LOG_DIRS, "describe_log_dirs", 0, 4, 2),
         Api(ApiKey.SASL_AUTHENTICATE, "sasl_authenticate", 0, 2, 2),
         Api(ApiKey.CREATE_PARTITIONS, "create_partitions", 0, 3, 2),
@@ -137,11 +145,13 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "incremental_alter_configs", 0, 1, 1),
         Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "alter_partition_reassignments", 0, 0, 0),
         Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "list_partition_reassignments", 0, 0, 0),
+        Api(ApiKey.OFFSET_DELETE, "offset_delete", 0, 0, _NEVER),
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "describe_client_quotas", 0, 1, 1),
         Api(ApiKey.ALTER_CLIENT_QUOTAS, "alter_client_quotas", 0, 1, 1),
         Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "describe_user_scram_credentials", 0, 0, 0),
         Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "alter_user_scram_credentials", 0, 0, 0),
         Api(ApiKey.ALTER_PARTITION, "alter_partition", 0, 3, 0),
+        Api(ApiKey.UPDATE_FEATURES, "update_features", 0, 1, 0),
         Api(ApiKey.DESCRIBE_CLUSTER, "describe_cluster", 0, 1, 0),
         Api(ApiKey.DESCRIBE_PRODUCERS, "describe_producers", 0, 0, 0),
         Api(ApiKey.DESCRIBE_TRANSACTIONS, "describe_transactions", 0, 0, 0),

@@ -36,12 +36,14 @@ _EPOCH_AND_END = Struct(">iq")
 _NO_ID = bytes(16)
 _NO_ABORTED = _INT32.pack(-1)
 _ABORTED = Struct(">qq")
+_NONE_ABORTED_AND_PREFERRED = Struct(">Bi")
 
 
 class FetchedPartition(NamedTuple):
     """A partition of a Fetch response. ``records`` is what to send, or None. ``diverging`` is (epoch, end
     offset) for followers (KIP-595). ``leader`` is (id, epoch) if another broker leads. ``aborted`` are aborted
-    transactions as (producer id, first offset, ...), None for a reader that did not ask for them.
+    transactions as (producer id, first offset, ...), None for a reader that did not ask for them. ``preferred``
+    is the replica from which the consumer should read instead (KIP-392), -1 for this one.
     """
 
     partition: int
@@ -53,6 +55,7 @@ class FetchedPartition(NamedTuple):
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
     aborted: Sequence[tuple[int, int, int, int]] | None = None
+    preferred: int = -1
 
 
 def encode_fetch_response(
@@ -110,7 +113,7 @@ class _Encoder:
         self.fixed(partition)
         self.aborted(partition)
         if self._version >= 11:
-            self._pending.append(b"\xff\xff\xff\xff")  # preferred_read_replica: the leader
+            self._pending.append(_INT32.pack(partition.preferred))
         self.records(partition.records)
 
     def aborted(self, partition: FetchedPartition) -> None:
@@ -179,11 +182,11 @@ class _FlexibleEncoder(_Encoder):
     def partition(self, partition: FetchedPartition) -> None:
         self.fixed(partition)
         if partition.aborted is None:
-            self._pending.append(b"\0\xff\xff\xff\xff")  # no aborted transactions; no preferred read replica
+            self._pending.append(_NONE_ABORTED_AND_PREFERRED.pack(0, partition.preferred))
         else:
             self.array(len(partition.aborted))
             self._pending += [_ABORTED.pack(each[0], each[1]) + b"\0" for each in partition.aborted]
-            self._pending.append(b"\xff\xff\xff\xff")
+            self._pending.append(_INT32.pack(partition.preferred))
         self.records(partition.records)
         self._pending.append(_partition_tags(partition))
 

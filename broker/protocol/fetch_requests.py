@@ -40,12 +40,15 @@ NO_SESSION, FINAL_EPOCH = 0, -1
 CONSUMER_REPLICA_ID: Final = -1
 #: The isolation level of a consumer that reads only records whose transactions are decided.
 READ_COMMITTED: Final = 1
+DEBUGGING_REPLICA_ID: Final = -2
+"""Of Kafka's ReplicaVerificationTool, which reads every replica."""
 
 
 @dataclass(slots=True)
 class FetchRequest:
     """A Fetch request. Topics, also the forgotten ones, are given by name before version 13, by topic id from
-    then on. ``replica_id`` is -1 for consumers, ``replica_epoch`` is -1 if absent. Times are in milliseconds.
+    then on. ``replica_id`` is negative for consumers, ``replica_epoch`` is -1 if absent. ``rack`` is the
+    client's, empty if it has none. Times are in milliseconds.
     """
 
     replica_id: int
@@ -59,6 +62,7 @@ class FetchRequest:
     topics: list[tuple[TopicKey, list[AskedPartition]]]
     forgotten: list[tuple[TopicKey, list[int]]]
     by_topic_id: bool
+    rack: str = ""
 
     @property
     def from_follower(self) -> bool:
@@ -88,8 +92,7 @@ def _parse(body: memoryview, version: int, most: int) -> FetchRequest:
     key: Callable[[Reader], TopicKey] = Reader.uuid if by_topic_id else Reader.string
     topics = _topics(reader, key, _asked_partition(version), most)
     forgotten = _topics(reader, key, Reader.int32, most) if version >= 7 else []
-    if version >= 11:
-        reader.string()  # the rack, which no replica selection uses here
+    rack = reader.string() if version >= 11 else ""
     if flexible:
         for tag, position in reader.tags():
             if tag == _REPLICA_STATE_TAG and version >= _REPLICA_STATE_FROM:
@@ -106,6 +109,7 @@ def _parse(body: memoryview, version: int, most: int) -> FetchRequest:
         topics,
         forgotten,
         by_topic_id,
+        rack,
     )
 
 

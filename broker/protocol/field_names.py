@@ -31,6 +31,11 @@ alter_client_quotas request OpData: key remove value
 alter_client_quotas response AlterClientQuotasResponse: entries throttle_time
 alter_client_quotas response EntityData: entity_name entity_type
 alter_client_quotas response EntryData: entity error_code error_message
+alter_configs request AlterConfigsRequest: resources validate_only
+alter_configs request AlterConfigsResource: configs resource_name resource_type
+alter_configs request AlterableConfig: name value
+alter_configs response AlterConfigsResourceResponse: error_code error_message resource_name resource_type
+alter_configs response AlterConfigsResponse: responses throttle_time
 alter_partition request AlterPartitionRequest: broker_epoch broker_id topics
 alter_partition request BrokerState: broker_epoch broker_id
 alter_partition request PartitionData: leader_epoch leader_recovery_state new_isr new_isr_with_epochs
@@ -48,6 +53,12 @@ alter_partition_reassignments response AlterPartitionReassignmentsResponse: erro
 alter_partition_reassignments response ReassignablePartitionResponse: error_code error_message
         partition_index
 alter_partition_reassignments response ReassignableTopicResponse: name partitions
+alter_replica_log_dirs request AlterReplicaLogDir: path topics
+alter_replica_log_dirs request AlterReplicaLogDirTopic: name partitions
+alter_replica_log_dirs request AlterReplicaLogDirsRequest: dirs
+alter_replica_log_dirs response AlterReplicaLogDirPartitionResult: error_code partition_index
+alter_replica_log_dirs response AlterReplicaLogDirTopicResult: partitions topic_name
+alter_replica_log_dirs response AlterReplicaLogDirsResponse: results throttle_time
 alter_user_scram_credentials request AlterUserScramCredentialsRequest: deletions upsertions
 alter_user_scram_credentials request ScramCredentialDeletion: mechanism name
 alter_user_scram_credentials request ScramCredentialUpsertion: iterations mechanism name salt
@@ -97,6 +108,12 @@ delete_acls response DeleteAclsResponse: filter_results throttle_time
 delete_groups request DeleteGroupsRequest: groups_names
 delete_groups response DeletableGroupResult: error_code group_id
 delete_groups response DeleteGroupsResponse: results throttle_time
+delete_records request DeleteRecordsPartition: offset partition_index
+delete_records request DeleteRecordsRequest: timeout topics
+delete_records request DeleteRecordsTopic: name partitions
+delete_records response DeleteRecordsPartitionResult: error_code low_watermark partition_index
+delete_records response DeleteRecordsResponse: throttle_time topics
+delete_records response DeleteRecordsTopicResult: name partitions
 delete_topics request DeleteTopicState: name topic_id
 delete_topics request DeleteTopicsRequest: timeout topic_names topics
 delete_topics response DeletableTopicResult: error_code error_message name topic_id
@@ -261,6 +278,12 @@ offset_commit request OffsetCommitRequestTopic: name partitions
 offset_commit response OffsetCommitResponse: throttle_time topics
 offset_commit response OffsetCommitResponsePartition: error_code partition_index
 offset_commit response OffsetCommitResponseTopic: name partitions
+offset_delete request OffsetDeleteRequest: group_id topics
+offset_delete request OffsetDeleteRequestPartition: partition_index
+offset_delete request OffsetDeleteRequestTopic: name partitions
+offset_delete response OffsetDeleteResponse: error_code throttle_time topics
+offset_delete response OffsetDeleteResponsePartition: error_code partition_index
+offset_delete response OffsetDeleteResponseTopic: name partitions
 offset_fetch request OffsetFetchRequest: group_id groups require_stable topics
 offset_fetch request OffsetFetchRequestGroup: group_id member_epoch member_id topics
 offset_fetch request OffsetFetchRequestTopic: name partition_indexes
@@ -315,6 +338,10 @@ txn_offset_commit request TxnOffsetCommitRequestTopic: name partitions
 txn_offset_commit response TxnOffsetCommitResponse: throttle_time topics
 txn_offset_commit response TxnOffsetCommitResponsePartition: error_code partition_index
 txn_offset_commit response TxnOffsetCommitResponseTopic: name partitions
+update_features request FeatureUpdateKey: allow_downgrade feature max_version_level upgrade_type
+update_features request UpdateFeaturesRequest: feature_updates timeout validate_only
+update_features response UpdatableFeatureResult: error_code error_message feature
+update_features response UpdateFeaturesResponse: error_code error_message results throttle_time
 update_metadata request UpdateMetadataBroker: endpoints id_ rack v0_host v0_port
 update_metadata request UpdateMetadataEndpoint: host listener port security_protocol
 update_metadata request UpdateMetadataPartitionState: controller_epoch isr leader leader_epoch

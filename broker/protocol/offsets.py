@@ -6,6 +6,8 @@ from typing import Final
 
 UNKNOWN_OFFSET: Final = -1
 """An offset that is not known, was not given, or belongs to no record."""
+HIGH_WATERMARK: Final = -1
+"""Asks DeleteRecords to delete all records before the high watermark."""
 LATEST_TIMESTAMP: Final = -1
 """Asks ListOffsets for the log's end; for consumers, the high watermark."""
 EARLIEST_TIMESTAMP: Final = -2

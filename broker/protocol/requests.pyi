@@ -164,6 +164,18 @@ class DeleteTopicState:
     name: str | None
     topic_id: uuid.UUID | None
 
+class DeleteRecordsPartition:
+    partition_index: int
+    offset: int
+
+class DeleteRecordsTopic:
+    name: str
+    partitions: Sequence[DeleteRecordsPartition]
+
+class DeleteRecordsRequest:
+    topics: Sequence[DeleteRecordsTopic]
+    timeout: dt.timedelta
+
 class InitProducerIdRequest:
     transactional_id: str | None
     transaction_timeout: dt.timedelta
@@ -290,6 +302,30 @@ class DescribeConfigsRequest:
     include_synonyms: bool  # from 1
     include_documentation: bool  # from 3
 
+class AlterConfigsAlterableConfig:
+    name: str
+    value: str | None
+
+class AlterConfigsAlterConfigsResource:
+    resource_type: int
+    resource_name: str
+    configs: Sequence[AlterConfigsAlterableConfig]
+
+class AlterConfigsRequest:
+    resources: Sequence[AlterConfigsAlterConfigsResource]
+    validate_only: bool
+
+class AlterReplicaLogDirTopic:
+    name: str
+    partitions: Sequence[int]
+
+class AlterReplicaLogDir:
+    path: str
+    topics: Sequence[AlterReplicaLogDirTopic]
+
+class AlterReplicaLogDirsRequest:
+    dirs: Sequence[AlterReplicaLogDir]
+
 class DescribableLogDirTopic:
     topic: str
     partitions: Sequence[int]
@@ -350,18 +386,18 @@ class ElectLeadersRequest:
     timeout: dt.timedelta
     election_type: int  # from 1
 
-class AlterableConfig:
+class IncrementalAlterConfigsAlterableConfig:
     name: str
     config_operation: int
     value: str | None
 
-class AlterConfigsResource:
+class IncrementalAlterConfigsAlterConfigsResource:
     resource_type: int
     resource_name: str
-    configs: Sequence[AlterableConfig]
+    configs: Sequence[IncrementalAlterConfigsAlterableConfig]
 
 class IncrementalAlterConfigsRequest:
-    resources: Sequence[AlterConfigsResource]
+    resources: Sequence[IncrementalAlterConfigsAlterConfigsResource]
     validate_only: bool
 
 class ReassignablePartition:
@@ -383,6 +419,17 @@ class ListPartitionReassignmentsTopics:
 class ListPartitionReassignmentsRequest:
     timeout: dt.timedelta
     topics: Sequence[ListPartitionReassignmentsTopics] | None
+
+class OffsetDeleteRequestPartition:
+    partition_index: int
+
+class OffsetDeleteRequestTopic:
+    name: str
+    partitions: Sequence[OffsetDeleteRequestPartition]
+
+class OffsetDeleteRequest:
+    group_id: str
+    topics: Sequence[OffsetDeleteRequestTopic]
 
 class ComponentData:
     entity_type: str
@@ -430,6 +477,17 @@ class ScramCredentialUpsertion:
 class AlterUserScramCredentialsRequest:
     deletions: Sequence[ScramCredentialDeletion]
     upsertions: Sequence[ScramCredentialUpsertion]
+
+class FeatureUpdateKey:
+    feature: str
+    max_version_level: int
+    allow_downgrade: bool  # 0 to 0
+    upgrade_type: int  # from 1
+
+class UpdateFeaturesRequest:
+    timeout: dt.timedelta
+    feature_updates: Sequence[FeatureUpdateKey]
+    validate_only: bool  # from 1
 
 class DescribeClusterRequest:
     include_cluster_authorized_operations: bool

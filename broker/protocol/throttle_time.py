@@ -2,7 +2,7 @@
 the response is sent.
 
 It is the first field of most responses that have it. In those of ApiVersions and about delegation tokens only
-tagged fields follow it. Produce encodes its own.
+tagged fields follow it, and in OffsetDelete's it follows an error code. Produce encodes its own.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ _TOKENS: Final = (
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
 )
 _TOKENS_FLEXIBLE_FROM: Final = 2
+_ERROR_CODE_BYTES: Final = 2
 
 
 def throttle_position(api_key: int, version: int) -> int | None:
@@ -63,7 +64,7 @@ def throttle_position(api_key: int, version: int) -> int | None:
         return -INT32.size - (_TAGS_BYTES if version >= _TAGGED_FROM else 0)
     if api_key in _TOKENS:
         return -INT32.size - (1 if version >= _TOKENS_FLEXIBLE_FROM else 0)
-    return 0
+    return _ERROR_CODE_BYTES if api_key == ApiKey.OFFSET_DELETE else 0
 
 
 def with_throttle_time(api_key: int, version: int, body: bytes, throttle_ms: int) -> bytes:

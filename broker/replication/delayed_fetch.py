@@ -13,6 +13,7 @@ from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import KafkaError
 from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.fetch_requests import TopicKey
+from broker.replication.replica_selector import Client
 from broker.utils.purgatory import DelayedOperation
 from broker.utils.topic_partition import TopicPartition
 
@@ -45,9 +46,10 @@ Fetched = list[tuple[FetchEntry, FetchedPartition]]
 
 
 class FetchParams(NamedTuple):
-    """Who fetches, how much, and how long to wait; Kafka's FetchParams. ``replica_id`` is -1 for consumers;
-    ``replica_epoch`` is the follower's broker epoch, -1 if not given. ``committed_only``: a consumer reads only
-    records whose transactions are decided (READ_COMMITTED).
+    """Who fetches, how much, and how long to wait; Kafka's FetchParams. ``replica_id`` is negative for
+    consumers; ``replica_epoch`` is the follower's broker epoch, -1 if not given. ``committed_only``: a consumer
+    reads only records whose transactions are decided (READ_COMMITTED). ``or_follower``: a follower may answer
+    (KIP-392). ``client`` is given if another replica may be preferred for it.
     """
 
     replica_id: int
@@ -56,6 +58,8 @@ class FetchParams(NamedTuple):
     min_bytes: int
     max_bytes: int
     committed_only: bool = False
+    or_follower: bool = False
+    client: Client | None = None
 
     @property
     def from_follower(self) -> bool:
@@ -114,7 +118,7 @@ class DelayedFetch(DelayedOperation):
 
         Raises :class:`KafkaError` for an error.
         """
-        partition.require_leader(entry.current_leader_epoch)
+        partition.require_leader(entry.current_leader_epoch, or_follower=self._params.or_follower)
         log = partition.log
         params = self._params
         end_offset = (

@@ -78,6 +78,11 @@ class ReplicaFetcher:
     def start(self) -> None:
         self._thread.start()
 
+    def followed(self) -> list[Followed]:
+        """The partitions that it fetches."""
+        with self._changed:
+            return list(self._machine.followed.values())
+
     def add(self, followed: Iterable[Followed]) -> None:
         with self._changed:
             self._obey(self._machine.add(followed))

@@ -29,12 +29,15 @@ class ReplicaFetcherManager:
         """Starts to fetch partitions, on new threads if needed."""
         with self._lock:
             for leader, items in by_leader.items():
-                by_fetcher: dict[ReplicaFetcher, list[Followed]] = {}
-                for item in items:
-                    fetcher = self._fetcher(leader, item.partition.topic_partition)
-                    by_fetcher.setdefault(fetcher, []).append(item)
-                for fetcher, share in by_fetcher.items():
-                    fetcher.add(share)
+                self._add(leader, items)
+
+    def _add(self, leader: int, items: Iterable[Followed]) -> None:
+        by_fetcher: dict[ReplicaFetcher, list[Followed]] = {}
+        for item in items:
+            fetcher = self._fetcher(leader, item.partition.topic_partition)
+            by_fetcher.setdefault(fetcher, []).append(item)
+        for fetcher, share in by_fetcher.items():
+            fetcher.add(share)
 
     def remove(self, topic_partitions: frozenset[TopicPartition]) -> None:
         """Stops fetching partitions; stops fetchers that have none left."""
@@ -44,6 +47,21 @@ class ReplicaFetcherManager:
                 if len(fetcher) == 0:
                     fetcher.stop()
                     del self._fetchers[key]
+
+    def resize(self, per_leader: int) -> None:
+        """Changes the number of fetchers for each leader, and distributes the partitions again."""
+        with self._lock:
+            if per_leader == self._per_leader:
+                return
+            self._per_leader = per_leader
+            before = list(self._fetchers.items())
+            self._fetchers.clear()
+            for _, fetcher in before:
+                fetcher.stop()
+            for _, fetcher in before:
+                fetcher.join()  # two fetchers of one partition would append the same records
+            for (leader, _), fetcher in before:
+                self._add(leader, fetcher.followed())
 
     def shutdown(self) -> None:
         with self._lock:

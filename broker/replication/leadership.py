@@ -25,6 +25,7 @@ from broker.protocol.epochs import EPOCH_DURING_DELETE, NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.follower_fetch import Followed
+from broker.replication.log_dir_mover import LogDirMover
 from broker.replication.replica_manager import ReplicaManager
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.store import StoreError
@@ -60,12 +61,15 @@ class Leadership:
         fetchers: ReplicaFetcherManager,
         listener: LeadershipListener,
         present_topic_id: Callable[[str], uuid.UUID | None],
+        *,
+        mover: LogDirMover | None = None,
     ) -> None:
         self._replicas = replicas
         self._logs = logs
         self._fetchers = fetchers
         self._listener = listener
         self._present_topic_id = present_topic_id
+        self._mover = mover
         self._lock = threading.Lock()  # lock order 20
         self.controller_epoch = NO_EPOCH
         self._stopping = False
@@ -223,7 +227,11 @@ class Leadership:
             log.offsets.mark(mark)
             return log
 
-        return self._replicas.get_or_create(topic_partition, make_log)
+        is_here = self._replicas.partition(topic_partition) is not None
+        partition = self._replicas.get_or_create(topic_partition, make_log)
+        if not is_here and self._mover is not None:
+            self._mover.resume(partition)
+        return partition
 
     def _lead(self, state: PartitionRole) -> Errors:
         try:
@@ -284,6 +292,20 @@ class Leadership:
             self._replicas.mark_offline(topic_partitions)
         for topic_partition in topic_partitions:
             self._listener.on_follower(topic_partition, None)
+
+    def alter_log_dirs(self, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, Errors]:
+        """Begins to move each partition to the log directory of its path; returns the error per partition.
+
+        The controller's requests are served in between: each move makes a directory.
+        """
+        mover = self._mover
+        assert mover is not None
+        results = {}
+        for topic_partition, path in wanted.items():
+            with self._lock:
+                is_offline = self._replicas.is_offline(topic_partition)
+                results[topic_partition] = mover.alter(topic_partition, path, is_offline=is_offline)
+        return results
 
     def _tell(self, states: Iterable[PartitionRole]) -> None:
         for state in states:

@@ -30,10 +30,7 @@ def register_metrics(
     metrics.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests waiting in a purgatory",
-        lambda: {
-            (purgatory.name,): float(len(purgatory))
-            for purgatory in (replicas.produce_purgatory, replicas.fetch_purgatory)
-        },
+        lambda: {(purgatory.name,): float(len(purgatory)) for purgatory in replicas.purgatories},
         labels=("delayedoperation",),
     )
     metrics.gauge(

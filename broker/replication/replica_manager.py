@@ -24,9 +24,15 @@ from broker.protocol.produce_messages import ACKS_ALL, PartitionResponse
 from broker.record.validator import RecordRefusedError
 from broker.replication.action_queue import ActionQueue
 from broker.replication.cluster_view import ClusterView
+from broker.replication.delayed_delete_records import (
+    DelayedDeleteRecords,
+    DeletedRecords,
+    delete_local_records,
+)
 from broker.replication.delayed_fetch import DelayedFetch, Fetched, FetchEntry, FetchParams
 from broker.replication.delayed_produce import DelayedProduce
 from broker.replication.group_commit import Failures, GroupCommit
+from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.session_news import DelayedSessionFetch, NewsBoard, SessionNews, stir_what_is_left
 from broker.replication.traffic import Traffic, log_refusal
@@ -38,14 +44,16 @@ from broker.utils.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 AppendCallback = Callable[[Mapping[TopicPartition, PartitionResponse]], None]
 FetchCallback = Callable[[Fetched], None]
+DeleteCallback = Callable[[Mapping[TopicPartition, DeletedRecords]], None]
 
 
 class ReplicaManager:
     """The replicas of this broker and the requests that wait for them; Kafka's ReplicaManager. Whatever
     may complete a waiting request is passed to the purgatories, with no lock held. Owns the Partitions and
-    both purgatories.
+    the purgatories.
 
-    ``submit_isr_change`` passes a change to the AlterPartitionManager.
+    ``submit_isr_change`` passes a change to the AlterPartitionManager. ``selector`` chooses replicas for
+    consumers; without one they read from the leader.
     """
 
     def __init__(
@@ -59,13 +67,17 @@ class ReplicaManager:
         max_lag_ms: int,
         submit_isr_change: Callable[[IsrChange], None],
         leader_quota: ReplicationQuota | None = None,
+        selector: ReplicaSelector | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.leader_quota = leader_quota or ReplicationQuota(clock)
         self.log_manager = log_manager
+        self.selector = selector
         self.traffic = Traffic()
         self.produce_purgatory = Purgatory("Produce", timer)
         self.fetch_purgatory = Purgatory("Fetch", timer)
+        self.delete_records_purgatory = Purgatory("DeleteRecords", timer)
+        self.purgatories = (self.produce_purgatory, self.fetch_purgatory, self.delete_records_purgatory)
         self.news_board = NewsBoard()
         self._cluster = cluster
         self._clock = clock
@@ -94,16 +106,20 @@ class ReplicaManager:
         return None if partition is None else partition.log
 
     def require_leader(
-        self, topic_partition: TopicPartition, current_leader_epoch: int = NO_EPOCH
+        self,
+        topic_partition: TopicPartition,
+        current_leader_epoch: int = NO_EPOCH,
+        *,
+        or_follower: bool = False,
     ) -> Partition:
-        """The partition, if this broker leads it.
+        """The partition, if this broker leads it, or follows it with ``or_follower``.
 
         Raises KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER or an epoch error.
         """
         partition = self._partitions.get(topic_partition)
         if partition is None:
             raise self.absence(topic_partition)
-        partition.require_leader(current_leader_epoch)
+        partition.require_leader(current_leader_epoch, or_follower=or_follower)
         return partition
 
     def get_or_create(self, topic_partition: TopicPartition, make_log: Callable[[], Log]) -> Partition:
@@ -275,6 +291,17 @@ class ReplicaManager:
             error.error_code, message=error.message or None, leader=leader, record_errors=record_errors
         )
 
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int], timeout_ms: int, callback: DeleteCallback
+    ) -> None:
+        """Moves the start of each log to its offset, and answers when the live followers have moved theirs or
+        after ``timeout_ms``. -1 stands for the high watermark.
+        """
+        # A waiting follower's next answer has the new start.
+        results, pending = delete_local_records(offsets, self.require_leader, self.news_board.stir)
+        operation = DelayedDeleteRecords(timeout_ms, pending, results, self.require_leader, callback)
+        self.delete_records_purgatory.try_complete_else_watch(operation, list(pending))
+
     # -- fetching
 
     def fetch(
@@ -344,7 +371,12 @@ class ReplicaManager:
                 result = self._read_failed(entry, error)
             if result.records is not None:
                 size += result.records.size
-            urgent = urgent or result.error is not Errors.NONE or result.diverging is not None
+            urgent = (
+                urgent
+                or result.error is not Errors.NONE
+                or result.diverging is not None
+                or result.preferred >= 0
+            )
             fetched.append((entry, result))
         return fetched, size, urgent
 
@@ -382,7 +414,7 @@ class ReplicaManager:
             if result.isr_change is not None:
                 self.traffic.isr_expands += 1
                 self._submit_isr_change(result.isr_change)
-            if result.hw_advanced:
+            if result.hw_advanced or self.delete_records_purgatory.watches(topic_partition):
                 self.wake(topic_partition)
             mark, start = result.high_watermark, result.log_start_offset
             stable = partition.log.last_stable_offset()
@@ -390,11 +422,18 @@ class ReplicaManager:
             if throttled and records is not None:
                 self.leader_quota.record(records.size)
             return FetchedPartition(index, Errors.NONE, mark, stable, start, records, result.diverging)
+        log = partition.log
+        if params.client is not None and self.selector is not None:
+            preferred = self.selector.choose(partition, params.client, entry.fetch_offset)
+            if preferred is not None:
+                partition.require_leader(entry.current_leader_epoch)
+                stable = log.last_stable_offset()
+                mark, start = log.offsets.high_watermark, log.offsets.start
+                return FetchedPartition(index, Errors.NONE, mark, stable, start, preferred=preferred)
         diverging = None
         if entry.last_fetched_epoch >= 0:
-            partition.require_leader(entry.current_leader_epoch)
+            partition.require_leader(entry.current_leader_epoch, or_follower=params.or_follower)
             diverging = partition.diverging_epoch(entry.fetch_offset, entry.last_fetched_epoch)
-        log = partition.log
         stable = log.last_stable_offset()
         mark = log.offsets.high_watermark  # read after it, so that it is not before it
         region = aborted = None
@@ -406,6 +445,7 @@ class ReplicaManager:
                 entry.current_leader_epoch,
                 min_one=min_one,
                 end_offset=end_offset,
+                or_follower=params.or_follower,
             )
             region = read.region
             if params.committed_only:
@@ -457,6 +497,7 @@ class ReplicaManager:
     def _complete(self, topic_partition: TopicPartition, mark_moved: bool) -> None:
         if mark_moved:
             self.produce_purgatory.check_and_complete(topic_partition)
+            self.delete_records_purgatory.check_and_complete(topic_partition)
         self.fetch_purgatory.check_and_complete(topic_partition)
         for news in self.news_board.of(topic_partition):
             self.fetch_purgatory.check_and_complete(news)
@@ -496,10 +537,13 @@ class ReplicaManager:
         return again
 
     def on_brokers_changed(self) -> None:
-        """Advances high watermarks that waited for a broker which died or joined."""
+        """Advances high watermarks that waited for a broker which died or joined, and completes deletions
+        that did.
+        """
         for partition in self.partitions():
-            if partition.advance_high_watermark():
-                self.wake(partition.topic_partition)
+            topic_partition = partition.topic_partition
+            if partition.advance_high_watermark() or self.delete_records_purgatory.watches(topic_partition):
+                self.wake(topic_partition)
 
     def shutdown(self) -> None:
         """Answers requests that wait for a sync. Call it after the sockets have stopped taking requests."""

@@ -100,6 +100,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.API_VERSIONS: Rule(here_bytes=_UNBOUNDED),
     ApiKey.CREATE_TOPICS: _ADMIN,
     ApiKey.DELETE_TOPICS: _ADMIN,
+    ApiKey.DELETE_RECORDS: _ADMIN,  # each partition writes a file: its leader epochs
     ApiKey.INIT_PRODUCER_ID: Rule(),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(here_elements=128, asks_only=True),
     ApiKey.ADD_PARTITIONS_TO_TXN: Rule(),
@@ -111,6 +112,8 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.CREATE_ACLS: _ADMIN,
     ApiKey.DELETE_ACLS: _ADMIN,
     ApiKey.DESCRIBE_CONFIGS: _ASKS_ADMIN,
+    ApiKey.ALTER_CONFIGS: _ADMIN,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _ADMIN,  # each partition that moves makes a directory
     ApiKey.DESCRIBE_LOG_DIRS: _ASKS_HANDLERS,  # returns all partitions
     ApiKey.SASL_AUTHENTICATE: Rule(asks_only=True),
     ApiKey.CREATE_PARTITIONS: _ADMIN,
@@ -123,11 +126,13 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _ADMIN,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _COMPUTES,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _ASKS_HANDLERS,
+    ApiKey.OFFSET_DELETE: _COMPUTES,  # it reads the subscriptions of all members
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _ASKS_ADMIN,
     ApiKey.ALTER_CLIENT_QUOTAS: _ADMIN,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _ASKS_ADMIN,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _ADMIN,
     ApiKey.ALTER_PARTITION: _BROKERS,
+    ApiKey.UPDATE_FEATURES: Rule(),
     ApiKey.DESCRIBE_CLUSTER: _ASKS,
     ApiKey.DESCRIBE_PRODUCERS: _ASKS_HANDLERS,  # returns all producers of a partition
     ApiKey.DESCRIBE_TRANSACTIONS: _ASKS_HANDLERS,  # one name can request megabytes of partitions

@@ -128,10 +128,10 @@ def _overrides(text: str) -> dict[str, int]:
     return {host.strip(): int(count) for host, _, count in pairs}
 
 
-def make_log_manager(
-    config: BrokerConfig, topic_config: Callable[[str], LogConfig], scheduler: KafkaScheduler, clock: Clock
-) -> LogManager:
-    settings = LogManagerSettings(
+def log_manager_settings(config: BrokerConfig) -> LogManagerSettings:
+    """The log layer's settings. Some are dynamic configs."""
+    return LogManagerSettings(
+        num_recovery_threads_per_data_dir=config.int("num.recovery.threads.per.data.dir"),
         producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
         landline_producer_id_max_count=config.int("landline.producer.id.max.count"),
         landline_producer_id_broker_max_count=config.int("landline.producer.id.broker.max.count"),
@@ -145,18 +145,23 @@ def make_log_manager(
         log_cleaner_enable=config.bool("log.cleaner.enable"),
         log_cleaner_backoff_ms=config.int("log.cleaner.backoff.ms"),
         log_cleaner_dedupe_buffer_size=config.int("log.cleaner.dedupe.buffer.size"),
+        log_cleaner_io_max_bytes_per_second=config.float("log.cleaner.io.max.bytes.per.second"),
         free_space_floor=FreeSpaceFloor(
             config.int("landline.log.dir.min.free.bytes"), config.int("landline.log.dir.min.free.percent")
         ),
     )
+
+
+def make_log_manager(
+    config: BrokerConfig, topic_config: Callable[[str], LogConfig], scheduler: KafkaScheduler, clock: Clock
+) -> LogManager:
     return LogManager(
         config.log_dirs,
         config.log_config(),
         topic_config,
         scheduler,
         clock,
-        recovery_threads=config.int("num.recovery.threads.per.data.dir"),
-        settings=settings,
+        settings=log_manager_settings(config),
     )
 
 

@@ -424,6 +424,9 @@ class BrokerServer:
     def _on_broker_config(self, config: BrokerConfig) -> None:
         self.config = config
         self._ctx.config = config
+        self.scheduler.resize(config.int("background.threads"))
+        self._handlers.clients.resize(config.int("num.io.threads"))
+        self.log_manager.update_settings(assembly.log_manager_settings(config))
         self.replication.update_config(config)
         self.controller.update_config(config)
         self.topic_admin.update_config(config)

@@ -102,6 +102,7 @@ class _Told:
         return (
             result.error is not Errors.NONE
             or result.diverging is not None
+            or result.preferred >= 0
             or (result.records is not None and result.records.size > 0)
             or result.high_watermark != self.high_watermark
             or result.log_start_offset != self.log_start_offset

@@ -85,6 +85,11 @@ class MetadataCache:
         broker = self.snapshot.brokers.get(broker_id)
         return None if broker is None else broker.endpoints.get(listener)
 
+    def rack_of(self, broker_id: int, listener: str) -> str | None:
+        """The rack of a live broker that has the listener; None if it has no rack, too."""
+        broker = self.snapshot.brokers.get(broker_id)
+        return broker.rack if broker is not None and listener in broker.endpoints else None
+
     def broker_address(self, broker_id: int) -> BrokerAddress | None:
         endpoint = self.endpoint(broker_id, self._inter_broker_listener)
         return None if endpoint is None else BrokerAddress(broker_id, *endpoint)

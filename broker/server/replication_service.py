@@ -19,7 +19,9 @@ from broker.replication.fetcher_manager import ReplicaFetcherManager
 from broker.replication.fetcher_parts import FetcherParts, Invite
 from broker.replication.gone_brokers import GoneBrokers
 from broker.replication.leadership import Leadership, LeadershipListener
+from broker.replication.log_dir_mover import LogDirMover
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
 from broker.server import assembly
 from broker.server.metadata_cache import MetadataCache
@@ -65,7 +67,6 @@ class ReplicationService:
             )
             for _ in range(2)
         )
-        self.update_config(config)
         self._alter_partition = AlterPartitionManager(
             broker_id,
             cache,
@@ -74,6 +75,7 @@ class ReplicationService:
             on_accepted=self._on_isr_accepted,
             on_refused=self._on_isr_refused,
         )
+        selects = bool(config.opt_str("replica.selector.class"))
         self.replica_manager = ReplicaManager(
             broker_id,
             log_manager,
@@ -83,17 +85,37 @@ class ReplicationService:
             max_lag_ms=config.int("replica.lag.time.max.ms"),
             submit_isr_change=self._alter_partition.submit,
             leader_quota=self._leader_quota,
+            selector=ReplicaSelector(broker_id, cache, clock) if selects else None,
         )
         self.gone_brokers = GoneBrokers(clock, cache.alive)
         self.fetchers = ReplicaFetcherManager(config.int("num.replica.fetchers"), self._make_fetcher)
+        self.mover = LogDirMover(
+            log_manager,
+            self.replica_manager.partition,
+            self.replica_manager.wake_all,
+            ReplicationQuota(
+                clock,
+                config.int("alter.log.dirs.replication.quota.window.num"),
+                config.int("alter.log.dirs.replication.quota.window.size.seconds") * 1000,
+            ),
+            config.opt_int("num.replica.alter.log.dirs.threads") or len(config.log_dirs),
+        )
+        self.update_config(config)
         self.leadership = Leadership(
-            self.replica_manager, log_manager, self.fetchers, listener, store.present_topic_id
+            self.replica_manager,
+            log_manager,
+            self.fetchers,
+            listener,
+            store.present_topic_id,
+            mover=self.mover,
         )
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Applies the throttles' rates, which are dynamic configs."""
+        """Applies the dynamic configs: the throttles' rates, and the number of fetchers."""
         self._leader_quota.limit = config.int("leader.replication.throttled.rate")
         self._follower_quota.limit = config.int("follower.replication.throttled.rate")
+        self.mover.quota.limit = config.int("replica.alter.log.dirs.io.max.bytes.per.second")
+        self.fetchers.resize(config.int("num.replica.fetchers"))
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Registers the metrics of replication, and of the logs that belong to partitions."""
@@ -119,7 +141,7 @@ class ReplicationService:
         scheduler.schedule(
             "highwatermark-checkpoint", replicas.checkpoint_high_watermarks, checkpoint_ms, checkpoint_ms
         )
-        for purgatory in (replicas.produce_purgatory, replicas.fetch_purgatory):
+        for purgatory in replicas.purgatories:
             scheduler.schedule(f"purgatory-{purgatory.name}", purgatory.drop_empty, _PURGE_MS, _PURGE_MS)
 
     def shutdown(self) -> None:
@@ -127,6 +149,7 @@ class ReplicationService:
         are closed.
         """
         self._alter_partition.shutdown()
+        self.mover.shutdown()
         self.fetchers.shutdown()
         self.replica_manager.shutdown()
         self.replica_manager.checkpoint_high_watermarks()

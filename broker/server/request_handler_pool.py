@@ -50,6 +50,16 @@ class RequestHandlerPool:
                 self._add_thread()
         return True
 
+    def resize(self, threads: int) -> None:
+        """Changes the number of handlers. Those above it end after the queued work."""
+        with self._lock:
+            if self._stopped:
+                return
+            surplus = max(len(self._threads) - threads, 0) - max(len(self._threads) - self._max_threads, 0)
+            self._max_threads = threads
+        for _ in range(surplus):
+            self._channel.stop_one()
+
     def avg_idle_percent(self) -> float:
         """Kafka's RequestHandlerAvgIdlePercent since the start, 0 to 1, relative to the maximum number
         of threads.
@@ -86,3 +96,5 @@ class RequestHandlerPool:
                 self._unfinished -= 1
                 self._busy_ns += time.monotonic_ns() - started
             work = None  # frees the request and its results before the wait for the next one
+        with self._lock:
+            self._threads.remove(threading.current_thread())

@@ -122,6 +122,10 @@ class Purgatory:
                 watchers.pop(operation, None)
         return False
 
+    def watches(self, key: Hashable) -> bool:
+        """Whether an operation waits on ``key``."""
+        return bool(self._watchers.get(key))
+
     def check_and_complete(self, key: Hashable) -> int:
         """Tries every operation that waits on ``key``; returns how many completed. Cheap when none waits."""
         watchers = self._watchers.get(key)

@@ -92,6 +92,15 @@ class KafkaScheduler:
             self._push(task)
         return task
 
+    def resize(self, threads: int) -> None:
+        """Changes the number of threads. Those above it end after their current tasks."""
+        with self._lock:
+            self._max_threads = threads
+            self._max_bulk = max(threads // 2, 1)
+            if self._running and (self._tasks or self._bulk):
+                self._have_one_wait()
+            self._lock.notify_all()
+
     def shutdown(self) -> None:
         """Drops waiting tasks and joins the threads, which finish their current tasks first."""
         with self._lock:
@@ -142,6 +151,10 @@ class KafkaScheduler:
     def _take(self) -> ScheduledTask | None:
         with self._lock:
             while self._running:
+                if len(self._threads) > self._max_threads:
+                    self._threads.remove(threading.current_thread())
+                    self._lock.notify()  # a task that woke this thread is for another one
+                    return None
                 open_to_bulk = self._bulk_running < self._max_bulk
                 queues = [queue for queue in (self._tasks, self._bulk if open_to_bulk else None) if queue]
                 queue = min(queues, key=lambda queue: queue[0], default=None)

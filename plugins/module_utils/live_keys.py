@@ -56,7 +56,6 @@ LIVE_KEYS = (
     "metric.reporters",
     "min.insync.replicas",
     "num.io.threads",
-    "num.network.threads",
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
     "producer.id.expiration.ms",

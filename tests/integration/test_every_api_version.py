@@ -259,6 +259,13 @@ def _delete_topics(response: Any, version: int, _world: World) -> None:
     assert (topic.name, topic.error_code) == (f"deleted-by-version-{version}", Errors.NONE)
 
 
+def _delete_records(response: Any, _version: int, world: World) -> None:
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.name, partition.partition_index, partition.error_code) == (world.topic, 0, Errors.NONE)
+    assert partition.low_watermark == 0
+
+
 def _init_producer_id(response: Any, _version: int, _world: World) -> None:
     assert (response.error_code, response.producer_epoch) == (Errors.NONE, 0)
     assert response.producer_id >= 0
@@ -347,7 +354,15 @@ def _delete_groups(response: Any, version: int, _world: World) -> None:
     assert (result.group_id, result.error_code) == (f"no-group-{version}", Errors.GROUP_ID_NOT_FOUND)
 
 
-def _incremental_alter_configs(response: Any, _version: int, world: World) -> None:
+def _offset_delete(response: Any, _version: int, world: World) -> None:
+    assert response.error_code == Errors.NONE
+    (topic,) = response.topics
+    (partition,) = topic.partitions
+    assert (topic.name, partition.partition_index) == (world.topic, 7)
+    assert partition.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _altered_configs(response: Any, _version: int, world: World) -> None:
     (result,) = response.responses
     assert (result.error_code, result.resource_name) == (Errors.NONE, world.topic)
 
@@ -392,6 +407,12 @@ def _alter_partition(response: Any, version: int, world: World) -> None:
     assert (partition.leader_id, partition.isr) == (world.broker_id, (world.broker_id,))
 
 
+def _update_features(response: Any, _version: int, _world: World) -> None:
+    assert response.error_code == Errors.NONE
+    (result,) = response.results
+    assert (result.feature, result.error_code) == ("metadata.version", Errors.INVALID_REQUEST)
+
+
 def _describe_cluster(response: Any, _version: int, world: World) -> None:
     assert (response.error_code, response.controller_id) == (Errors.NONE, world.broker_id)
     (broker,) = response.brokers
@@ -409,6 +430,13 @@ def _describe_log_dirs(response: Any, version: int, world: World) -> None:
     assert partition.partition_size > 0
     if version >= 4:
         assert row.total_bytes > row.usable_bytes > 0
+
+
+def _alter_replica_log_dirs(response: Any, _version: int, world: World) -> None:
+    (topic,) = response.results
+    (partition,) = topic.partitions
+    assert (topic.topic_name, partition.partition_index) == (world.topic, 0)
+    assert partition.error_code == Errors.LOG_DIR_NOT_FOUND
 
 
 def _allocate_producer_ids(response: Any, _version: int, _world: World) -> None:
@@ -456,6 +484,7 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: _not_coordinated,
@@ -477,8 +506,11 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: _no_tokens_here,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _no_tokens_here,
     ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.OFFSET_DELETE: _offset_delete,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
     ApiKey.ELECT_LEADERS: _elect_leaders,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.ALTER_CONFIGS: _altered_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _altered_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_partition_reassignments,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
@@ -486,6 +518,7 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_scram,
     ApiKey.ALTER_PARTITION: _alter_partition,
+    ApiKey.UPDATE_FEATURES: _update_features,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.ALLOCATE_PRODUCER_IDS: _allocate_producer_ids,

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -73,6 +74,30 @@ def test_the_clusters_default_is_in_force_without_a_restart(admin, broker):
     wait_until(lambda: describe(admin, ResourceType.BROKER, name)["log.retention.ms"].value == "5000")
     alter(admin, ResourceType.BROKER, name, "log.retention.ms", AlterConfigOpType.DELETE, None)
     wait_until(lambda: describe(admin, ResourceType.BROKER, name)["log.retention.ms"].value is None)
+
+
+def test_each_part_takes_up_its_settings_without_a_restart(admin, broker):
+    name = str(broker.broker_id)
+    changes = {
+        "background.threads": "5",
+        "log.cleaner.backoff.ms": "1000",
+        "log.cleaner.io.max.bytes.per.second": "1000000.0",
+        "num.io.threads": "3",
+        "num.recovery.threads.per.data.dir": "2",
+        "num.replica.fetchers": "2",
+        "producer.id.expiration.ms": "1000000",
+    }
+    for key, value in changes.items():
+        alter(admin, ResourceType.BROKER, name, key, AlterConfigOpType.SET, value)
+
+    def are_in_force() -> bool:
+        told = describe(admin, ResourceType.BROKER, name)
+        return all(told[key].value == value and not told[key].is_read_only for key, value in changes.items())
+
+    wait_until(are_in_force)
+    assert "config_listener_failed" not in broker.process.log_text()
+    with pytest.raises(KafkaException, match="restart"):
+        alter(admin, ResourceType.BROKER, name, "num.network.threads", AlterConfigOpType.SET, "2")
 
 
 @contextmanager

@@ -105,7 +105,7 @@ def throttles(cluster: Cluster) -> set[str]:
 
 def set_config_of(broker: int, cluster: Cluster) -> None:
     """Sets a dynamic config of this broker alone."""
-    entry = ConfigEntry("log.cleaner.threads", "2", incremental_operation=AlterConfigOpType.SET)
+    entry = ConfigEntry("background.threads", "9", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap(cluster)})
     for future in admin.incremental_alter_configs([resource]).values():

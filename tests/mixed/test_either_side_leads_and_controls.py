@@ -128,19 +128,22 @@ def test_a_dead_leaders_unreplicated_tail_is_cut_when_it_follows_the_other_side(
     assert b"lost-" not in logs[leader]
 
 
-def test_records_deleted_at_kafkas_leader_are_gone_where_landline_leads_next(one_kafka: MixedCluster) -> None:
+@either_side
+def test_records_deleted_at_a_leader_of_one_side_are_gone_wherever_others_lead_next(
+    one_kafka: MixedCluster, kind: PeerKind
+) -> None:
     cluster, topic = one_kafka, new_name("purged")
     cluster.create_topic(topic)
-    (kafka,) = cluster.ids_of(KAFKA)
-    number = cluster.preferred_leaders(topic)[kafka]
+    leader = cluster.ids_of(kind)[0]
+    number = cluster.preferred_leaders(topic)[leader]
     assert not write(cluster.bootstrap, topic, number, map(str, range(9)))
     place = ConsumerPartition(topic, number, 6)
     admin = cluster.admin()
-    admin.delete_records([place])[place].result(CALL_TIMEOUT_S)
-    cluster.brokers[kafka].stop()
-    assert cluster.kinds[cluster.state(topic, number).leader] is LANDLINE
+    assert admin.delete_records([place])[place].result(CALL_TIMEOUT_S).low_watermark == 6
+    cluster.brokers[leader].stop()
+    assert cluster.state(topic, number).leader != leader
     assert read(cluster.bootstrap, topic, number) == [(n, str(n)) for n in (6, 7, 8)]
-    cluster.brokers[kafka].start()
+    cluster.brokers[leader].start()
     cluster.await_in_sync([topic, OFFSETS_TOPIC])
 
 

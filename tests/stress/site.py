@@ -245,10 +245,9 @@ def make_manager(paths: list[str], scheduler: KafkaScheduler | None) -> LogManag
         log_initial_task_delay_ms=1,
         log_cleaner_backoff_ms=50,
         log_cleaner_dedupe_buffer_size=1 << 20,
+        num_recovery_threads_per_data_dir=2,
     )
-    return LogManager(
-        paths, LogConfig(), lambda topic: TOPICS[topic], scheduler, recovery_threads=2, settings=settings
-    )
+    return LogManager(paths, LogConfig(), lambda topic: TOPICS[topic], scheduler, settings=settings)
 
 
 @contextmanager

@@ -218,7 +218,7 @@ _VARIANTS: Final = (
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         1,
         "of all brokers",
-        _resource(4, "", configs=[{"name": "log.cleaner.threads", "config_operation": 1, "value": None}]),
+        _resource(4, "", configs=[{"name": "background.threads", "config_operation": 1, "value": None}]),
     ),
     Question(ApiKey.CREATE_DELEGATION_TOKEN, 3, "of another owner", _OWNERS_TOKEN),
     Question(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, "of all owners", _constant(owners=None)),

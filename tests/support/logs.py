@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 from broker.cluster.partition import Partition
 from broker.config.log_config import LogConfig
+from broker.log.cleaning.io_pace import IoPace
 from broker.log.loading.loader import LoadParameters, load_log
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
@@ -93,3 +96,8 @@ def managed(
     manager = LogManager([str(directory)], config or LogConfig(), scheduler=scheduler)
     manager.startup()
     return manager
+
+
+def unlimited(stopped: Callable[[], bool] = lambda: False) -> IoPace:
+    """The pace of a cleaner that is not limited."""
+    return IoPace(math.inf, SYSTEM_CLOCK, stopped)

@@ -119,8 +119,10 @@ def _elect_anybody(original: Any) -> Any:
 
 
 def _any_leader_epoch(_original: Any) -> Any:
-    def require_leader(self: Partition, _current_leader_epoch: int = -1) -> None:
-        if not self.is_leader:
+    def require_leader(
+        self: Partition, _current_leader_epoch: int = -1, *, or_follower: bool = False
+    ) -> None:
+        if not self.is_leader and not or_follower:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
 
     return require_leader

@@ -278,6 +278,12 @@ def _delete_topics(version: int, _world: World) -> Fields:
     }
 
 
+def _delete_records(_version: int, world: World) -> Fields:
+    """None: the log begins there."""
+    partition = {"partition_index": 0, "offset": 0}
+    return {"topics": [{"name": world.topic, "partitions": [partition]}], "timeout": 10_000}
+
+
 def _init_producer_id(_version: int, _world: World) -> Fields:
     return {"transactional_id": None, "transaction_timeout": 60_000}
 
@@ -358,10 +364,31 @@ def _delete_groups(version: int, _world: World) -> Fields:
     return {"groups_names": [f"no-group-{version}"]}
 
 
+def _offset_delete(_version: int, world: World) -> Fields:
+    """Of a partition that does not exist, so that the group keeps its offset."""
+    return {
+        "group_id": world.group,
+        "topics": [{"name": world.topic, "partitions": [{"partition_index": 7}]}],
+    }
+
+
 def _incremental_alter_configs(_version: int, world: World) -> Fields:
     config = {"name": "max.message.bytes", "config_operation": 0, "value": "1048588"}
     resource = {"resource_type": 2, "resource_name": world.topic, "configs": [config]}
     return {"resources": [resource], "validate_only": False}
+
+
+def _alter_configs(_version: int, world: World) -> Fields:
+    """Only looks whether it could: it would replace all configs of the topic."""
+    config = {"name": "max.message.bytes", "value": "1048588"}
+    resource = {"resource_type": 2, "resource_name": world.topic, "configs": [config]}
+    return {"resources": [resource], "validate_only": True}
+
+
+def _alter_replica_log_dirs(_version: int, world: World) -> Fields:
+    """To a directory that the broker does not have."""
+    topic = {"name": world.topic, "partitions": [0]}
+    return {"dirs": [{"path": "/nowhere", "topics": [topic]}]}
 
 
 def _elect_leaders(_version: int, world: World) -> Fields:
@@ -411,6 +438,13 @@ def _alter_partition(_version: int, world: World) -> Fields:
     }
     topic = {"topic_name": world.topic, "topic_id": world.topic_id, "partitions": [state]}
     return {"broker_id": world.broker_id, "broker_epoch": world.broker_epoch, "topics": [topic]}
+
+
+def _update_features(version: int, _world: World) -> Fields:
+    """Of a feature that no cluster with ZooKeeper has."""
+    change = {"feature": "metadata.version", "max_version_level": 1}
+    how = {"upgrade_type": 1} if version else {"allow_downgrade": False}
+    return {"timeout": 10_000, "feature_updates": [{**change, **how}]}
 
 
 def _describe_cluster(_version: int, _world: World) -> Fields:
@@ -492,6 +526,7 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.DELETE_RECORDS: _delete_records,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
@@ -513,6 +548,9 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: _expire_token,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _describe_tokens,
     ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.OFFSET_DELETE: _offset_delete,
+    ApiKey.ALTER_CONFIGS: _alter_configs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
@@ -522,6 +560,7 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_scram,
     ApiKey.ALTER_PARTITION: _alter_partition,
+    ApiKey.UPDATE_FEATURES: _update_features,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.ALLOCATE_PRODUCER_IDS: _allocate_producer_ids,

@@ -32,7 +32,7 @@ KEYS: Final = (
         doc="How full an offset map may become."),
     Key("log.cleaner.io.buffer.size", INT, 524_288, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE,
         doc="Memory for the reads and writes of all cleaner threads together."),
-    Key("log.cleaner.io.max.bytes.per.second", DOUBLE, DOUBLE_MAX, MEDIUM, mode=CLUSTER_WIDE,
+    Key("log.cleaner.io.max.bytes.per.second", DOUBLE, DOUBLE_MAX, MEDIUM, mode=CLUSTER_WIDE, use=USED,
         doc="The limit of the cleaner's reads and writes together."),
     Key("log.cleaner.delete.retention.ms", LONG, 86_400_000, MEDIUM,
         valid=at_least(0), mode=CLUSTER_WIDE, use=USED,

@@ -141,7 +141,7 @@ DYNAMIC_ONLY: Final = (
         use=USED,
         doc="Bytes per second that this broker fetches as follower of throttled replicas (KIP-73)."),
     Key("replica.alter.log.dirs.io.max.bytes.per.second", LONG, LONG_MAX, MEDIUM, valid=at_least(0),
-        mode=CLUSTER_WIDE,
-        doc="Bytes per second for moves between data directories. Stored, but replicas are not moved yet."),
+        mode=CLUSTER_WIDE, use=USED,
+        doc="Bytes per second that moves between data directories write, all together (KIP-113)."),
 )
 # fmt: on

@@ -112,7 +112,7 @@ KEYS: Final = (
         doc="Tiered storage: bytes kept on the local disk; -2 follows retention.bytes."),
     Key("log.local.retention.ms", LONG, -2, MEDIUM, valid=at_least(-2), mode=CLUSTER_WIDE,
         doc="Tiered storage: time kept on the local disk; -2 follows retention.ms."),
-    Key("num.replica.alter.log.dirs.threads", INT, None, HIGH,
-        doc="Threads that move replicas between data directories."),
+    Key("num.replica.alter.log.dirs.threads", INT, None, HIGH, valid=at_least(1), use=USED,
+        doc="Threads that move replicas between data directories; if unset, as many as there are directories."),
 )
 # fmt: on

@@ -44,7 +44,7 @@ KEYS: Final = (
             "inter-broker listener. All brokers must have it in listeners before one has it here."),
     Key("early.start.listeners", STRING, None, HIGH,
         doc="Listeners that open before the authorizer is ready."),
-    Key("num.network.threads", INT, 1, HIGH, valid=at_least(1), mode=CLUSTER_WIDE, use=USED,
+    Key("num.network.threads", INT, 1, HIGH, valid=at_least(1), mode=CLUSTER_WIDE, use=USED, restart=True,
         doc="Processors: threads that read requests, handle the fast ones themselves, and write answers. "
             "Kafka's default is 3. Here it is 1, because more threads only add hand-offs within one Python "
             "process. To use more cores, run more brokers per host."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.config.key import CLUSTER_WIDE, HIGH, INT, LONG, MEDIUM, STRING, USED, Key
+from broker.config.replica_selector_class import ReplicaSelectorClass
 from broker.config.validators import at_least
 
 # fmt: off
@@ -29,8 +30,9 @@ KEYS: Final = (
         doc="How long a follower waits for its leader's answer."),
     Key("replica.socket.receive.buffer.bytes", INT, 65536, HIGH, use=USED,
         doc="SO_RCVBUF of a follower's connection to its leader."),
-    Key("replica.selector.class", STRING, None, MEDIUM,
-        doc="Java class that selects the replica from which a consumer reads."),
+    Key("replica.selector.class", STRING, None, MEDIUM, valid=ReplicaSelectorClass(), use=USED,
+        doc="Selects the replica from which a consumer reads (KIP-392). Kafka's RackAwareReplicaSelector "
+            "sends consumers with client.rack to an in-sync replica whose broker.rack is the same."),
     Key("fetch.max.bytes", INT, 57_671_680, MEDIUM, valid=at_least(1024), use=USED,
         doc="The largest answer to one fetch."),
     Key("max.incremental.fetch.session.cache.slots", INT, 1000, MEDIUM, valid=at_least(0), use=USED,

@@ -1,4 +1,7 @@
-"""OffsetCommit, and the removal of offsets and groups: expiry, deleted topics, DeleteGroups. Pure."""
+"""OffsetCommit, and the removal of offsets and groups: expiry, deleted topics, OffsetDelete, DeleteGroups.
+
+It is pure.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,12 @@ _MAX_STRING_BYTES: Final = 0x7FFF
 
 CommitErrors = dict[TopicPartition, Errors]
 CommitResponder = Callable[[CommitErrors], None]
+# Gets the group's error and, without one, each partition's.
+DeleteOffsetsCallback = Callable[[Errors, CommitErrors], None]
+
+
+def _nothing_follows(_error: Errors, _offset: int, _now: Moment) -> Effects:
+    return []
 
 
 class CommitRequest(NamedTuple):
@@ -140,18 +149,59 @@ def delete_group(
     return _append_all(tombstones, done) or done(Errors.NONE, -1, now)
 
 
-def _drop(
-    group: Group, partitions: Sequence[TopicPartition], now: Moment, forget: Callable[[], None]
+def delete_offsets(
+    group: Group,
+    now: Moment,
+    partitions: Sequence[TopicPartition],
+    respond: DeleteOffsetsCallback,
+    forget: Callable[[], None],
 ) -> Effects:
+    """Handles OffsetDelete (KIP-496). Of a consumer group with members, offsets of topics to which a member
+    subscribes are kept. A group that has become empty ends, as by :func:`expire`.
+    """
+
+    def answer(found: tuple[Errors, CommitErrors]) -> None:
+        respond(*found)
+
+    if group.state is GroupState.DEAD:
+        return [Reply(answer, (Errors.GROUP_ID_NOT_FOUND, {}))]
+    kept: CommitErrors = {}
+    if group.state is not GroupState.EMPTY:
+        if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return [Reply(answer, (Errors.NON_EMPTY_GROUP, {}))]
+        subscribed = group.subscribed_topics()
+        kept = {
+            partition: Errors.GROUP_SUBSCRIBED_TO_TOPIC
+            for partition in partitions
+            if subscribed is None or partition.topic in subscribed
+        }
+    deleted = [partition for partition in partitions if partition not in kept]
+    if not deleted:
+        return [Reply(answer, (Errors.NONE, kept))]
+
+    def done(error: Errors, _offset: int, _now: Moment) -> Effects:
+        return [Reply(answer, (Errors.NONE, kept | dict.fromkeys(deleted, commit_error(error))))]
+
+    return _drop(group, deleted, now, forget, done)
+
+
+def _drop(
+    group: Group,
+    partitions: Sequence[TopicPartition],
+    now: Moment,
+    forget: Callable[[], None],
+    then: AppendDone = _nothing_follows,
+) -> Effects:
+    """Removes the offsets, and the group if it is empty now. ``then`` follows the last tombstone."""
     if group.state is GroupState.DEAD:
         return []
     tombstones = _tombstones(group, group.offsets.remove(partitions))
     if group.state is not GroupState.EMPTY or not group.offsets.is_empty or group.pending_members:
-        return _append_all(tombstones, _nothing_follows)
+        return _append_all(tombstones, then) or then(Errors.NONE, -1, now)
     tombstones += _die(group, now)
 
-    def done(_error: Errors, _offset: int, _now: Moment) -> Effects:
-        return [Reply(_call, forget)]
+    def done(error: Errors, offset: int, later: Moment) -> Effects:
+        return [Reply(_call, forget), *then(error, offset, later)]
 
     return _append_all(tombstones, done) or done(Errors.NONE, -1, now)
 
@@ -180,7 +230,3 @@ def _append_all(tombstones: Sequence[tuple[bytes, None]], last: AppendDone) -> E
 
 def _call(action: Callable[[], None]) -> None:
     action()
-
-
-def _nothing_follows(_error: Errors, _offset: int, _now: Moment) -> Effects:
-    return []

@@ -17,7 +17,7 @@ from broker.coordinator.common.partitioning import partition_for
 from broker.coordinator.common.replay import ReadableLog
 from broker.coordinator.group import commits, describe, joining, membership
 from broker.coordinator.group.cell import GroupCell
-from broker.coordinator.group.commits import CommitRequest
+from broker.coordinator.group.commits import CommitRequest, DeleteOffsetsCallback
 from broker.coordinator.group.describe import (
     UNKNOWN_GROUP,
     CommittedOffsets,
@@ -290,6 +290,18 @@ class GroupCoordinator:
             return
         forget = self._forgetting(cell)
         cell.run(lambda group, now: commits.delete_group(group, now, respond, forget))
+
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition], respond: DeleteOffsetsCallback
+    ) -> None:
+        """Deletes offsets to whose topics no member subscribes."""
+        error = self._refusal(group_id)
+        cell = self._registry.find(group_id)
+        if error is not None or cell is None:
+            respond(error or Errors.GROUP_ID_NOT_FOUND, {})
+            return
+        forget = self._forgetting(cell)
+        cell.run(lambda group, now: commits.delete_offsets(group, now, partitions, respond, forget))
 
     # -- internal
 

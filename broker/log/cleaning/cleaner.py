@@ -9,7 +9,7 @@ If a truncation or retention removes segments meanwhile, the work is dropped and
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from broker.log.cleaning.compaction import AbortedRanges, CompactionRules, compact_batch
+from broker.log.cleaning.io_pace import CleaningAborted, IoPace
 from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.loading.loader import CLEANED_SUFFIX, SWAP_SUFFIX
 from broker.log.loading.recovery import has_marker
@@ -32,10 +33,6 @@ from broker.record.batch import each_record
 from broker.record.header import NO_TIMESTAMP, BatchHeader, read_header
 
 _log = structlog.get_logger(__name__)
-
-
-class CleaningAborted(Exception):
-    """The log changed during the compaction, or the broker is stopping. Only the work is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ def clean_log(
     offsets: OffsetMap,
     *,
     now_ms: int,
-    stopped: Callable[[], bool],
+    pace: IoPace,
 ) -> CleanerStats:
     """Compacts ``log`` below ``first_uncleanable_offset``, where a segment begins, and syncs that part first.
     The keys come from ``first_dirty_offset`` on, as many as ``offsets`` can hold.
@@ -73,7 +70,7 @@ def clean_log(
     with _undisturbed(log, generation):
         aborted = AbortedRanges([entry for segment in log.segments for entry in _aborts(log, segment)])
         end_offset = _fill(
-            offsets, segments, first_dirty_offset, first_uncleanable_offset, aborted=aborted, stopped=stopped
+            offsets, segments, first_dirty_offset, first_uncleanable_offset, aborted=aborted, pace=pace
         )
     segments = [segment for segment in segments if segment.base_offset < end_offset]
     with log.lock:
@@ -85,7 +82,7 @@ def clean_log(
     for group in group_segments(segments, log.config.segment_bytes):
         before += sum(segment.size for segment in group)
         with _undisturbed(log, generation), log.own_directory() as directory:
-            cleaned = _clean_group(log, directory, group, rules, stopped)
+            cleaned = _clean_group(log, directory, group, rules, pace)
             if not log.replace_segments(group, cleaned, generation):
                 cleaned.delete_files()
                 raise CleaningAborted(f"{log.topic_partition} changed while it was compacted")
@@ -167,7 +164,7 @@ def _fill(
     end_offset: int,
     *,
     aborted: AbortedRanges,
-    stopped: Callable[[], bool],
+    pace: IoPace,
 ) -> int:
     """Records the keys from ``first_offset`` on; returns the offset up to which all are recorded."""
     for segment in segments:
@@ -178,15 +175,14 @@ def _fill(
                 return end_offset
             if not offsets.has_room_for(header.record_count):
                 return header.base_offset
-            for record in each_record(_batch(segment, position, header, stopped), header):
+            for record in each_record(_batch(segment, position, header, pace), header):
                 if record.key is not None and record.offset >= first_offset:
                     offsets.put(record.key, record.offset)
     return end_offset
 
 
-def _batch(segment: Segment, position: int, header: BatchHeader, stopped: Callable[[], bool]) -> memoryview:
-    if stopped():
-        raise CleaningAborted("the broker stops")
+def _batch(segment: Segment, position: int, header: BatchHeader, pace: IoPace) -> memoryview:
+    pace.spend(header.size_bytes)
     return segment.whole_batch(position, header)
 
 
@@ -195,7 +191,7 @@ def _clean_group(
     directory: Path,
     group: Sequence[Segment],
     rules: CompactionRules,
-    stopped: Callable[[], bool],
+    pace: IoPace,
 ) -> Segment:
     """Writes the group's compacted segment to ``directory``, synced, with the suffix ``.swap``."""
     config = log.config
@@ -205,8 +201,9 @@ def _clean_group(
     try:
         for segment in group:
             for position, header in segment.headers_from(0):
-                kept = compact_batch(_batch(segment, position, header, stopped), header, rules)
+                kept = compact_batch(_batch(segment, position, header, pace), header, rules)
                 if kept is not None:
+                    pace.spend(len(kept))
                     entry = (header.base_offset, header.last_offset, len(kept), _max_timestamp(kept))
                     cleaned.append(kept, [entry], config.index_interval_bytes)
             for aborted in segment.txn_index.entries():

@@ -15,6 +15,7 @@ import structlog
 
 from broker.config.log_config import LONG_MAX
 from broker.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
+from broker.log.cleaning.io_pace import CleaningAborted, IoPace
 from broker.log.dirs.log_dir import LogDir
 from broker.log.log import Log
 from broker.protocol.errors import KafkaError
@@ -55,11 +56,14 @@ class LogCleaner:
         logs_by_dir: Callable[[], Iterable[tuple[LogDir, list[Log]]]],
         clock: Clock,
         dedupe_buffer_bytes: int,
+        io_bytes_per_second: float,
         stopped: Callable[[], bool],
     ) -> None:
         self._logs_by_dir = logs_by_dir
         self._clock = clock
-        self._dedupe_buffer_bytes = dedupe_buffer_bytes
+        #: The size of the next cleaning's offset map.
+        self.dedupe_buffer_bytes = dedupe_buffer_bytes
+        self.pace = IoPace(io_bytes_per_second, clock, stopped)
         self._stopped = stopped
         self._lock = threading.Lock()  # lock order 42
         # By log, not by name: a recreated topic has other logs.
@@ -99,7 +103,7 @@ class LogCleaner:
 
     def _clean(self, log_dir: LogDir, dirty: DirtyLog) -> bool:
         # Imported when the first log needs cleaning, not at every start.
-        from broker.log.cleaning.cleaner import CleaningAborted, clean_log
+        from broker.log.cleaning.cleaner import clean_log
         from broker.log.cleaning.offset_map import OffsetMap
 
         log = dirty.log
@@ -109,9 +113,9 @@ class LogCleaner:
                 log,
                 dirty.first_dirty_offset,
                 dirty.first_uncleanable_offset,
-                OffsetMap(self._dedupe_buffer_bytes),
+                OffsetMap(self.dedupe_buffer_bytes),
                 now_ms=self._clock.wall_ms(),
-                stopped=self._stopped,
+                pace=self.pace,
             )
         except CleaningAborted:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -29,7 +30,9 @@ from broker.log.segments.segment import sync_dir
 from broker.utils.topic_partition import TopicPartition
 
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
-_PASSED_OVER_SUFFIXES = ("-future", "-stray")
+FUTURE_SUFFIX = "-future"
+_STRAY_SUFFIX = "-stray"
+_FUTURE = re.compile(r"(.+-\d+)\.[0-9A-Za-z]+" + FUTURE_SUFFIX)
 _NOT_OURS = frozenset({"lost+found"})
 _log = structlog.get_logger(__name__)
 
@@ -112,10 +115,19 @@ class LogDir:
         found = []
         for name in self._directories():
             path = self.path / name
-            if name.endswith(_PASSED_OVER_SUFFIXES):
+            if name.endswith(_STRAY_SUFFIX):
                 _log.warning("log_directory_passed_over", dir=str(path))
-            elif not name.endswith(DELETE_DIR_SUFFIX):
+            elif not name.endswith((DELETE_DIR_SUFFIX, FUTURE_SUFFIX)):
                 found.append((_parse_name(path, name), path))
+        return sorted(found, key=itemgetter(0))
+
+    def future_partitions(self) -> list[tuple[TopicPartition, Path]]:
+        """The partitions that were moving to this directory. Raises LogDirError if a name is not one's."""
+        found = []
+        for name in self._directories():
+            if name.endswith(FUTURE_SUFFIX):
+                match = _FUTURE.fullmatch(name)
+                found.append((_parse_name(self.path / name, match[1] if match else name), self.path / name))
         return sorted(found, key=itemgetter(0))
 
     def deleted_partitions(self) -> list[Path]:

@@ -57,7 +57,7 @@ class LogDirs:
             self._check_identity()
             for log_dir in self:
                 try:
-                    if not log_dir.has_clean_marker and log_dir.partitions():
+                    if not log_dir.has_clean_marker and (log_dir.partitions() or log_dir.future_partitions()):
                         unclean.add(log_dir)
                 except OSError as error:
                     self.fail_at_start(log_dir, "list the partitions", error)

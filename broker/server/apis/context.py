@@ -166,11 +166,13 @@ def why_absent(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
     return error
 
 
-def require_leader(topic_partition: TopicPartition, current_leader_epoch: int, ctx: ApiContext) -> Partition:
+def require_leader(
+    topic_partition: TopicPartition, current_leader_epoch: int, ctx: ApiContext, *, or_follower: bool = False
+) -> Partition:
     """The partition, if this broker leads it in that epoch (-1: any). Raises KafkaError otherwise."""
     if not ctx.metadata_cache.contains_partition(topic_partition):
         raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
-    return ctx.replica_manager.require_leader(topic_partition, current_leader_epoch)
+    return ctx.replica_manager.require_leader(topic_partition, current_leader_epoch, or_follower=or_follower)
 
 
 def refuse_too_many(request: Request, bound: int) -> None:

@@ -4,7 +4,7 @@ and failed directories.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from broker.log.dirs.log_dir import LogDir
 from broker.log.free_space import space_at
@@ -31,7 +31,9 @@ def handle(_request: Request, message: DescribeLogDirsRequest, ctx: ApiContext) 
     for log_dir in logs.dirs.all:
         if log_dir.health.failure is None:
             here = [log for tp in logs.partitions_in(log_dir) if (log := logs.get(tp)) is not None]
-            results.append(_working(log_dir, here, wanted))
+            rows = _rows(here, wanted, lambda log: log.high_watermark)
+            moving = _rows(logs.futures_in(log_dir), wanted, lambda log: _end_of(log, ctx), future=True)
+            results.append(_working(log_dir, [*rows, *moving]))
         else:
             results.append(_row(log_dir, Errors.KAFKA_STORAGE_ERROR))
     return {"error_code": Errors.NONE, "results": results}
@@ -41,18 +43,38 @@ def error_response(_message: DescribeLogDirsRequest, error: KafkaError) -> Field
     return {"error_code": error.error_code, "results": []}
 
 
-def _working(log_dir: LogDir, logs: Iterable[Log], wanted: Collection[TopicPartition] | None) -> Fields:
-    topics: dict[str, list[Fields]] = {}
+def _end_of(future: Log, ctx: ApiContext) -> int:
+    """Where the log ends that ``future`` is the copy of."""
+    log = ctx.log_manager.get(future.topic_partition)
+    return future.log_end_offset if log is None else log.log_end_offset
+
+
+def _rows(
+    logs: Iterable[Log],
+    wanted: Collection[TopicPartition] | None,
+    goal: Callable[[Log], int],
+    *,
+    future: bool = False,
+) -> Iterator[tuple[str, Fields]]:
+    """A row for each wanted log, with its topic. The lag is how far it is behind ``goal``."""
     for log in logs:
         topic, index = log.topic_partition
         if wanted is None or log.topic_partition in wanted:
-            row = {
-                "partition_index": index,
-                "partition_size": log.size_bytes,
-                "offset_lag": max(log.high_watermark - log.log_end_offset, 0),
-                "is_future_key": False,
-            }
-            topics.setdefault(topic, []).append(row)
+            yield (
+                topic,
+                {
+                    "partition_index": index,
+                    "partition_size": log.size_bytes,
+                    "offset_lag": max(goal(log) - log.log_end_offset, 0),
+                    "is_future_key": future,
+                },
+            )
+
+
+def _working(log_dir: LogDir, partitions_by_topic: Iterable[tuple[str, Fields]]) -> Fields:
+    topics: dict[str, list[Fields]] = {}
+    for topic, row in partitions_by_topic:
+        topics.setdefault(topic, []).append(row)
     try:
         space = space_at(log_dir.path)
     except OSError as error:

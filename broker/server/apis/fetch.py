@@ -24,6 +24,7 @@ from broker.protocol.fetch_requests import (
     parse_fetch_request,
 )
 from broker.replication.delayed_fetch import Fetched, FetchEntry, FetchParams
+from broker.replication.replica_selector import Client
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import cluster_allowed
 from broker.server.admission import RULES
@@ -36,6 +37,7 @@ from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.FETCH]
 _ERROR_FROM = 7  # the first version with an error code for the whole response
+_FOLLOWERS_FROM = 11  # the first version whose clients may read from followers (KIP-392)
 # Longer waits end after this time with an empty response: the reader retries, and the timer's memory
 # is limited.
 _LONGEST_WAIT_MS = 300_000
@@ -276,9 +278,21 @@ def _params(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchPara
         if most is not None:
             max_bytes = min(max_bytes, most)
             min_bytes = min(min_bytes, max_bytes)
-    committed_only = asked.isolation_level == READ_COMMITTED and asked.replica_id < 0
+    of_consumer = asked.replica_id < 0
+    committed_only = of_consumer and asked.isolation_level == READ_COMMITTED
+    or_follower = of_consumer and request.api_version >= _FOLLOWERS_FROM
+    client = None
+    if asked.rack and or_follower and ctx.replica_manager.selector is not None:
+        client = Client(asked.rack, request.connection.listener_name)
     return FetchParams(
-        asked.replica_id, asked.replica_epoch, max_wait_ms, min_bytes, max_bytes, committed_only
+        asked.replica_id,
+        asked.replica_epoch,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        committed_only,
+        or_follower,
+        client,
     )
 
 

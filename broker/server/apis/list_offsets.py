@@ -9,7 +9,7 @@ from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
-from broker.protocol.fetch_requests import READ_COMMITTED
+from broker.protocol.fetch_requests import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, READ_COMMITTED
 from broker.protocol.fields import Fields
 from broker.protocol.offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -39,8 +39,8 @@ def is_dear(message: ListOffsetsRequest) -> bool:
 
 def handle(request: Request, message: ListOffsetsRequest, ctx: ApiContext) -> Fields | None:
     """Consumers see offsets up to the high watermark, or with READ_COMMITTED up to the last stable offset;
-    replicas see those up to the log end. A partition that is named
-    twice gets INVALID_REQUEST each time and is not searched, as in Kafka.
+    replicas and the debugging consumer see those up to the log end. A partition that is named twice gets
+    INVALID_REQUEST each time and is not searched, as in Kafka.
     """
     if message.replica_id < 0 or ctx.peers.knows(request.connection):
         return _answers(request, message, ctx)
@@ -94,13 +94,18 @@ def _answer(
     timestamp, offset, epoch = _NOTHING
     try:
         topic_partition = TopicPartition(topic, wanted.partition_index)
-        partition = require_leader(topic_partition, codec.get(wanted, "current_leader_epoch", NO_EPOCH), ctx)
+        partition = require_leader(
+            topic_partition,
+            codec.get(wanted, "current_leader_epoch", NO_EPOCH),
+            ctx,
+            or_follower=message.replica_id == DEBUGGING_REPLICA_ID,
+        )
         if refused:
             raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
         timestamp, offset, epoch = _find(
             partition,
             wanted.timestamp,
-            from_replica=message.replica_id >= 0,
+            from_replica=message.replica_id != CONSUMER_REPLICA_ID,
             committed_only=codec.get(message, "isolation_level", 0) == READ_COMMITTED,
         )
     except KafkaError as refusal:

@@ -17,6 +17,7 @@ from broker.record.header import NO_TIMESTAMP
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import allowed
 from broker.server.apis.context import ApiContext
+from broker.server.apis.partition_errors import topics_with_errors
 from broker.utils.topic_partition import TopicPartition
 
 _DEFAULT_RETENTION_MS: Final = -1
@@ -76,9 +77,4 @@ def _offset(committed: OffsetCommitRequestPartition, now_ms: int, expire_ms: int
 
 
 def _fields(errors: CommitErrors) -> Fields:
-    topics: dict[str, list[Fields]] = {}
-    for (topic, partition), error in errors.items():
-        topics.setdefault(topic, []).append({"partition_index": partition, "error_code": error})
-    return {
-        "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
-    }
+    return {"topics": topics_with_errors(errors)}

@@ -70,6 +70,7 @@ _OF_BROKERS: Final = Need(AclOperation.CLUSTER_ACTION)
 _DESCRIBE: Final = Need(AclOperation.DESCRIBE)
 _ALTER: Final = Need(AclOperation.ALTER)
 _OF_MEMBERS: Final = Need(AclOperation.READ, ResourceType.GROUP)
+_DELETES_OF_GROUP: Final = Need(AclOperation.DELETE, ResourceType.GROUP)
 
 # An API is a row of APIS with its versions; by default, ``handle`` of the module with its name serves
 # it. Exceptions:
@@ -87,6 +88,7 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.OFFSET_FETCH: Route("offset_fetch", dear=True),
     ApiKey.JOIN_GROUP: Route("join_group", need=_OF_MEMBERS),
     ApiKey.HEARTBEAT: Route("heartbeat", need=_OF_MEMBERS),
+    ApiKey.OFFSET_DELETE: Route("offset_delete", need=_DELETES_OF_GROUP),
     ApiKey.LEAVE_GROUP: Route("leave_group", need=_OF_MEMBERS),
     ApiKey.SYNC_GROUP: Route("sync_group", need=_OF_MEMBERS),
     ApiKey.API_VERSIONS: Route("api_versions", raw=True),
@@ -97,8 +99,10 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.ALTER_CLIENT_QUOTAS: Route("alter_client_quotas", need=Need(AclOperation.ALTER_CONFIGS)),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Route("describe_user_scram_credentials", need=_DESCRIBE),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Route("alter_user_scram_credentials", need=_ALTER),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Route("alter_replica_log_dirs", need=_ALTER),
     ApiKey.DESCRIBE_LOG_DIRS: Route("describe_log_dirs", need=_DESCRIBE),
     ApiKey.ELECT_LEADERS: Route("elect_leaders", need=_ALTER),
+    ApiKey.UPDATE_FEATURES: Route("update_features", need=_ALTER),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route("alter_partition_reassignments", need=_ALTER),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Route("list_partition_reassignments", need=_DESCRIBE),
     ApiKey.CREATE_DELEGATION_TOKEN: Route("delegation_tokens", function="create"),

@@ -103,7 +103,7 @@ ON_TRANSACTION = (
     (TRANSACTION, "tx", Op.WRITE),
     Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
-BROKER_SETTING = [{"name": "log.cleaner.threads", "config_operation": 1, "value": None}]
+BROKER_SETTING = [{"name": "background.threads", "config_operation": 1, "value": None}]
 CASES = [
     *(Case(ApiKey.PRODUCE, version, [on_topic(Op.WRITE)]) for version in (3, 11)),
     *(Case(ApiKey.FETCH, version, [on_topic(Op.READ)]) for version in (4, 12, 17)),
@@ -149,6 +149,7 @@ CASES = [
     Case(ApiKey.SYNC_GROUP, 5, [on_group(Op.READ)]),
     Case(ApiKey.DESCRIBE_GROUPS, 5, [on_group(Op.DESCRIBE)]),
     Case(ApiKey.DELETE_GROUPS, 2, [on_group(Op.DELETE, "no-group-2")]),
+    Case(ApiKey.OFFSET_DELETE, 0, [on_group(Op.DELETE), on_topic(Op.READ)]),
     Case(
         ApiKey.CREATE_TOPICS,
         7,
@@ -164,6 +165,7 @@ CASES = [
         lambda _world: {"topics": [{"name": "made-b", **NEW_TOPIC}], "validate_only": True},
     ),
     Case(ApiKey.DELETE_TOPICS, 3, [on_topic(Op.DELETE, "deleted-by-version-3")]),
+    Case(ApiKey.DELETE_RECORDS, 2, [on_topic(Op.DELETE)]),
     Case(ApiKey.CREATE_PARTITIONS, 3, [on_topic(Op.ALTER, "extended-by-version-3")]),
     Case(ApiKey.DESCRIBE_CONFIGS, 4, [on_topic(Op.DESCRIBE_CONFIGS)]),
     Case(
@@ -181,6 +183,14 @@ CASES = [
         resource(8, "0", configuration_keys=None),
     ),
     Case(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, [on_topic(Op.ALTER_CONFIGS)]),
+    Case(ApiKey.ALTER_CONFIGS, 2, [on_topic(Op.ALTER_CONFIGS)]),
+    Case(
+        ApiKey.ALTER_CONFIGS,
+        2,
+        [on_cluster(Op.ALTER_CONFIGS)],
+        "of a broker",
+        resource(4, "0", configs=[{"name": "log.retention.ms", "value": "5"}]),
+    ),
     Case(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         1,
@@ -191,6 +201,8 @@ CASES = [
     *(Case(ApiKey.DESCRIBE_LOG_DIRS, version, [on_cluster(Op.DESCRIBE)]) for version in (3, 4)),
     *(Case(ApiKey.ELECT_LEADERS, version, [on_cluster(Op.ALTER)]) for version in (0, 2)),
     Case(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, [on_cluster(Op.ALTER)]),
+    Case(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, [on_cluster(Op.ALTER)]),
+    Case(ApiKey.UPDATE_FEATURES, 1, [on_cluster(Op.ALTER)]),
     Case(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, [on_cluster(Op.DESCRIBE)]),
     Case(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, [on_topic(Op.DESCRIBE)]),
     Case(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, [on_cluster(Op.CLUSTER_ACTION, BY_CLUSTER)], "of a follower"),

@@ -27,6 +27,27 @@ def by_name(entries):
     return {entry.key.name: entry for entry in entries}
 
 
+def test_only_keys_that_take_effect_at_run_time_are_told_as_alterable(config):
+    entries = by_name(broker_entries(config, None))
+    for name in ("num.io.threads", "log.retention.ms", "log.cleaner.io.max.bytes.per.second"):
+        assert not entries[name].read_only
+    for name in ("num.network.threads", "log.cleaner.threads", "metric.reporters", "broker.id"):
+        assert entries[name].read_only
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("num.network.threads", "2", "restart"),
+        ("log.cleaner.threads", "2", "no effect in Landline"),
+        ("log.preallocate", "true", "not allocated in full"),
+    ],
+)
+def test_a_key_that_would_not_take_effect_is_not_altered(config, name, value, reason):
+    with pytest.raises(AlterError, match=f"{name}: .*{reason}"):
+        alter_broker(config, {}, [Change(name, SET, value)], cluster_wide=True)
+
+
 def test_all_topic_configs_are_told_with_the_brokers_values(config):
     entries = by_name(topic_entries(config, {"cleanup.policy": "compact"}, None))
     assert entries.keys() == TOPIC_KEYS.keys()

@@ -3,9 +3,10 @@
 import pytest
 
 from broker.config.broker_config import BrokerConfig
-from broker.config.keys import BROKER_KEYS
+from broker.config.keys import BROKER_KEYS, DYNAMIC_ONLY_KEYS
 from broker.config.live_keys import LIVE_KEYS, differences, is_live, reloaded
 from broker.config.problems import ConfigError
+from broker.config.topic_config import SYNONYMS
 from tests.support.deploy_code import load
 
 BASE = {"zookeeper.connect": "zk", "broker.id": "1", "log.dirs": "/d", "num.partitions": "1"}
@@ -18,6 +19,32 @@ def test_what_kafka_changes_cluster_wide_is_live_and_so_is_the_same_in_hours():
         assert not is_live(name)
     assert is_live("listener.name.plaintext.max.connections")
     assert not is_live("listener.name.plaintext.ssl.keystore.location")
+
+
+# What takes each of them up is `BrokerServer._on_broker_config`, or it is read at each use.
+TAKEN_UP = {
+    "background.threads",
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "log.cleaner.backoff.ms",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.max.bytes.per.second",
+    "max.connection.creation.rate",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+    "num.io.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "producer.id.expiration.ms",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
+
+
+def test_each_key_that_may_be_altered_is_taken_up_or_is_a_topics_default():
+    defaults = {synonym.key for group in SYNONYMS.values() for synonym in group}
+    keys = [*BROKER_KEYS.values(), *DYNAMIC_ONLY_KEYS.values()]
+    assert {key.name for key in keys if key.alterable} - defaults == TAKEN_UP
 
 
 def test_passwords_and_what_is_refused_are_not_live():

@@ -19,7 +19,7 @@ from broker.log.segments.batch_walk import DamagedError
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from tests.support.clocks import ManualClock
-from tests.support.logs import TP, open_log
+from tests.support.logs import TP, open_log, unlimited
 from tests.unit.log.test_log_cleaner import put
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200, cleanup_policy=frozenset({"compact"}))
@@ -75,7 +75,7 @@ def found_batches(log, offsets) -> list[memoryview | None]:
 
 
 def clean(log) -> None:
-    clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(1 << 20), now_ms=10_000, stopped=lambda: False)
+    clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(1 << 20), now_ms=10_000, pace=unlimited())
 
 
 ORIGINAL = {n: b"v%d" % n * 20 for n in range(BATCHES)}

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
+import threading
 
 import pytest
 
 from broker.config.log_config import LogConfig
 from broker.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
-from broker.log.cleaning.cleaner import CleaningAborted, clean_log
+from broker.log.cleaning.cleaner import clean_log
+from broker.log.cleaning.io_pace import CleaningAborted, IoPace
 from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.record.validator import AppendOrigin
+from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.topic_partition import TopicPartition
 from tests.support.clocks import ManualClock
-from tests.support.logs import TP, open_log
+from tests.support.logs import TP, open_log, unlimited
 
 COMPACT = LogConfig(
     cleanup_policy=frozenset({"compact"}),
@@ -61,7 +65,7 @@ def clean(log, *, first_dirty=0, now_ms=10_000, offsets=None):
         end,
         OffsetMap(BIG_MAP) if offsets is None else offsets,
         now_ms=now_ms,
-        stopped=lambda: False,
+        pace=unlimited(),
     )
 
 
@@ -188,7 +192,9 @@ def test_compaction_gives_up_when_the_log_was_truncated_meanwhile(tmp_path):
         return False
 
     with pytest.raises(CleaningAborted):
-        clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(BIG_MAP), now_ms=10_000, stopped=stopped)
+        clean_log(
+            log, 0, log.segments[-1].base_offset, OffsetMap(BIG_MAP), now_ms=10_000, pace=unlimited(stopped)
+        )
     assert records_of(log) == before[:-1]
     assert not list((tmp_path / "t-0").glob("*.swap"))
     assert not list((tmp_path / "t-0").glob("*.cleaned"))
@@ -198,8 +204,46 @@ def test_compaction_stops_when_the_broker_does(tmp_path):
     log = filled(tmp_path)
     with pytest.raises(CleaningAborted):
         clean_log(
-            log, 0, log.segments[-1].base_offset, OffsetMap(BIG_MAP), now_ms=10_000, stopped=lambda: True
+            log,
+            0,
+            log.segments[-1].base_offset,
+            OffsetMap(BIG_MAP),
+            now_ms=10_000,
+            pace=unlimited(lambda: True),
         )
+
+
+def test_compaction_keeps_to_its_pace(tmp_path):
+    """So long that it ends only when the limit is lifted."""
+    log = filled(tmp_path)
+    pace = IoPace(1.0, SYSTEM_CLOCK, lambda: False)
+    done = threading.Event()
+
+    def run() -> None:
+        clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(BIG_MAP), now_ms=10_000, pace=pace)
+        done.set()
+
+    log.high_watermark = log.log_end_offset
+    cleaner = threading.Thread(target=run, daemon=True)
+    cleaner.start()
+    assert not done.wait(0.3)
+    pace.limit(math.inf)
+    assert done.wait(30)
+    cleaner.join()
+
+
+def test_a_pace_counts_reads_and_writes_and_gives_a_second_in_advance():
+    clock = ManualClock()
+    pace = IoPace(1_000, clock, stopped=lambda: False)
+    pace.spend(600)
+    pace.spend(400)
+    done = threading.Event()
+    spender = threading.Thread(target=lambda: (pace.spend(10), done.set()), daemon=True)
+    spender.start()
+    assert not done.wait(0.1)
+    clock.now_ms += 10
+    assert done.wait(30)
+    spender.join()
 
 
 @pytest.mark.parametrize("crashed_after", ["cleaned", "swap", "swap_and_some_deleted"])

@@ -11,7 +11,7 @@ import pytest
 from broker.config.log_config import LogConfig
 from broker.log.checkpoints import OffsetCheckpoint
 from broker.log.dirs.meta_properties import read_meta_properties
-from broker.log.log_manager import LogManager
+from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.log.partition_metadata import read_topic_id, topic_id_text
 from broker.log.producers.producer_snapshot import (
     read_snapshot,
@@ -167,7 +167,9 @@ def test_the_smallest_set_that_kafka_needs_is_enough_for_us(kafka_dirs, kafka_di
     for path in kafka_dir.rglob("*"):
         if path.is_file() and path.suffix != ".log" and path.name not in keep:
             path.unlink()
-    again = LogManager([str(kafka_dir)], LogConfig(), recovery_threads=2)
+    again = LogManager(
+        [str(kafka_dir)], LogConfig(), settings=LogManagerSettings(num_recovery_threads_per_data_dir=2)
+    )
     again.startup()
     for log in again.all_logs():
         end, epochs, producers, aborted = expected[log.topic_partition]

@@ -284,6 +284,28 @@ def test_a_log_that_cannot_be_closed_cleanly_costs_its_directory_the_marker(tmp_
     assert marker(second.dir.parent).exists()
 
 
+def test_changed_settings_take_effect_at_once(tmp_path):
+    scheduler = KafkaScheduler(2)
+    scheduler.startup()
+    manager = started(
+        tmp_path, scheduler=scheduler, settings=LogManagerSettings(log_initial_task_delay_ms=600_000)
+    )
+    log = manager.get_or_create(B)
+    runs = []
+    manager.cleaner.run = lambda: runs.append(1)
+    manager.update_settings(
+        LogManagerSettings(
+            producer_id_expiration_ms=5, log_cleaner_backoff_ms=1, log_cleaner_dedupe_buffer_size=1 << 20
+        )
+    )
+    wait_until(lambda: len(runs) > 1)
+    assert manager.cleaner.dedupe_buffer_bytes == 1 << 20
+    assert log.producer_state.expiration_ms == 5
+    assert manager.get_or_create(A).producer_state.expiration_ms == 5
+    scheduler.shutdown()
+    manager.shutdown()
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_many_logs_are_recovered_in_parallel(tmp_path, threads):
     dirs = [tmp_path / "1", tmp_path / "2"]
@@ -291,7 +313,7 @@ def test_many_logs_are_recovered_in_parallel(tmp_path, threads):
     for n in range(30):
         manager.get_or_create(TopicPartition("t", n)).append_as_leader(batch(b"%d" % n), 0)
     manager.dirs.unlock()
-    again = started(*dirs, recovery_threads=threads)
+    again = started(*dirs, settings=LogManagerSettings(num_recovery_threads_per_data_dir=threads))
     assert {contents(log)[0][1] for log in again.all_logs()} == {b"%d" % n for n in range(30)}
     again.shutdown()
 

@@ -91,8 +91,9 @@ def _fetched(file: io.FileIO, version: int) -> dict[TopicKey, Sequence[FetchedPa
     plain = FetchedPartition(0, Errors.NONE, 10, 9, 1, FileRegion(file, 2, 5))
     diverging = FetchedPartition(1, Errors.NONE, 4, 4, 0, None, diverging=(3, 44))
     moved = FetchedPartition(2, Errors.NOT_LEADER_OR_FOLLOWER, leader=(2, 8))
+    elsewhere = FetchedPartition(3, Errors.NONE, 10, 9, 1, preferred=7)
     keys: tuple[TopicKey, TopicKey] = (TOPIC_ID, uuid.UUID(int=1)) if version >= 13 else ("t", "empty")
-    return {keys[0]: (plain, diverging, moved), keys[1]: ()}
+    return {keys[0]: (plain, diverging, moved, elsewhere), keys[1]: ()}
 
 
 def _bytes(payload: list[bytes | FileRegion]) -> bytes:
@@ -107,10 +108,12 @@ def test_fetch_response_is_read_by_kio(version: int, file: io.FileIO) -> None:
     assert INT32.unpack_from(frame) == (len(frame) - 4,)
     offset = framing.response_body_offset(ApiKey.FETCH, version, memoryview(frame)[4:])
     decoded = codec.decode(ApiKey.FETCH, version, "response", frame[4 + offset :])
-    plain, diverging, moved = decoded.responses[0].partitions
+    plain, diverging, moved, elsewhere = decoded.responses[0].partitions
     assert (plain.high_watermark, plain.last_stable_offset, bytes(plain.records)) == (10, 9, b"23456")
     assert moved.error_code == Errors.NOT_LEADER_OR_FOLLOWER
     assert decoded.responses[1].partitions == ()
+    if version >= 11:
+        assert (plain.preferred_read_replica, elsewhere.preferred_read_replica) == (-1, 7)
     if version >= 12:
         assert (diverging.diverging_epoch.epoch, diverging.diverging_epoch.end_offset) == (3, 44)
         assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 8)
@@ -126,7 +129,7 @@ def test_a_topic_that_was_asked_for_by_no_id_is_answered_with_none() -> None:
 def test_follower_reads_what_the_leader_wrote(file: io.FileIO) -> None:
     frame = _bytes(encode_fetch_response(17, 99, _fetched(file, 17), session_id=5))
     received = parse_fetch_response(memoryview(frame)[4 + 5 :])
-    plain, diverging, moved = received.partitions
+    plain, diverging, moved, _elsewhere = received.partitions
     assert (plain.topic_id, plain.partition, plain.high_watermark, bytes(plain.records)) == (
         TOPIC_ID,
         0,

@@ -41,6 +41,8 @@ def test_it_is_where_the_schema_has_it(key: int, version: int) -> None:
         assert plain[-1] == "throttle_time"
     elif key in TOKENS:
         assert (plain[-1], position) == ("throttle_time", -4 - (version >= APIS[ApiKey(key)].flexible_from))
+    elif key == ApiKey.OFFSET_DELETE:
+        assert (plain[:2], position) == (["error_code", "throttle_time"], 2)
     else:
         assert (plain[0], position) == ("throttle_time", 0)
 

@@ -28,8 +28,8 @@ class Led:
     log: Log
     is_leader: bool = True
 
-    def require_leader(self, _epoch: int = -1) -> None:
-        if not self.is_leader:
+    def require_leader(self, _epoch: int = -1, *, or_follower: bool = False) -> None:
+        if not self.is_leader and not or_follower:
             raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
 
 

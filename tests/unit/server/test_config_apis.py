@@ -12,7 +12,7 @@ from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
-from broker.server.apis import describe_configs, incremental_alter_configs
+from broker.server.apis import alter_configs, describe_configs, incremental_alter_configs
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
@@ -98,6 +98,16 @@ def alter(ctx, kind, name, *changes, version=1, validate_only=False):
     return response
 
 
+def replace_all(ctx, kind, name, *, version=2, validate_only=False, **configs):
+    rows = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+    fields = {
+        "resources": [{"resource_type": kind, "resource_name": name, "configs": rows}],
+        "validate_only": validate_only,
+    }
+    (response,) = call(ApiKey.ALTER_CONFIGS, alter_configs, version, ctx, fields).responses
+    return response
+
+
 def versions(api):
     return range(APIS[api].min_version, APIS[api].max_version + 1)
 
@@ -146,7 +156,6 @@ def test_synonyms_are_told_only_when_asked_for(ctx):
     ("kind", "name", "error"),
     [
         (TOPIC, "absent", Errors.UNKNOWN_TOPIC_OR_PARTITION),
-        (TOPIC, "../etc", Errors.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", Errors.INVALID_REQUEST),
         (BROKER, "one", Errors.INVALID_REQUEST),
         (LOGGER, "", Errors.INVALID_REQUEST),
@@ -158,6 +167,14 @@ def test_what_is_not_there_has_its_own_error(ctx, kind, name, error):
     assert result.error_code.value == error
     assert result.error_message
     assert alter(ctx, kind, name).error_code.value == error
+    assert replace_all(ctx, kind, name).error_code.value == error
+
+
+def test_a_name_that_no_topic_may_have_has_its_own_error(ctx):
+    assert describe(ctx, TOPIC, "../etc").error_code.value == Errors.INVALID_TOPIC_EXCEPTION
+    for change in (alter, replace_all):
+        assert change(ctx, TOPIC, "../etc").error_code.value == Errors.UNKNOWN_TOPIC_OR_PARTITION
+        assert change(ctx, TOPIC, "").error_code.value == Errors.INVALID_REQUEST
 
 
 def test_the_root_logger_is_told(ctx):
@@ -175,6 +192,35 @@ def test_a_topic_change_is_written_and_announced_as_kafka_does(ctx, version):
     assert describe(ctx, TOPIC, "t1", ["retention.ms"]).configs[0].value == "5"
     alter(ctx, TOPIC, "t1", ("cleanup.policy", APPEND, "compact"), ("retention.ms", DELETE, None))
     assert ctx.store.topic_configs("t1") == {"cleanup.policy": "delete,compact"}
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ALTER_CONFIGS))
+def test_all_configs_are_replaced_and_it_is_announced_as_kafka_does(ctx, version):
+    ctx.store.set_entity_config("topics", "t1", {"retention.ms": "5", "segment.bytes": "1048576"})
+    answer = replace_all(ctx, TOPIC, "t1", version=version, retention_ms="6", cleanup_policy="compact")
+    assert answer.error_code.value == Errors.NONE
+    assert ctx.store.topic_configs("t1") == {"retention.ms": "6", "cleanup.policy": "compact"}
+    assert [path for _, path in ctx.store.config_changes()] == ["topics/t1"]
+    assert replace_all(ctx, TOPIC, "t1", version=version).error_code.value == Errors.NONE
+    assert ctx.store.topic_configs("t1") == {}
+
+
+def test_a_replacement_that_is_only_validated_or_refused_writes_nothing(ctx):
+    ctx.store.set_entity_config("topics", "t1", {"retention.ms": "5"})
+    assert replace_all(ctx, TOPIC, "t1", validate_only=True).error_code.value == Errors.NONE
+    assert replace_all(ctx, TOPIC, "t1", retention_sm="6").error_code.value == Errors.INVALID_CONFIG
+    assert replace_all(ctx, TOPIC, "t1", retention_ms=None).error_code.value == Errors.INVALID_REQUEST
+    assert replace_all(ctx, BROKER, "1", broker_id="2").error_code.value == Errors.INVALID_CONFIG
+    assert ctx.store.topic_configs("t1") == {"retention.ms": "5"}
+    assert ctx.store.config_changes() == []
+
+
+def test_a_brokers_own_configs_are_replaced_and_the_clusters_stay(ctx):
+    ctx.store.set_entity_config("brokers", "1", {"log.retention.ms": "5"})
+    ctx.store.set_entity_config("brokers", "<default>", {"log.retention.ms": "6"})
+    assert replace_all(ctx, BROKER, "1", message_max_bytes="2000000").error_code.value == Errors.NONE
+    assert ctx.store.entity_config("brokers", "1") == {"message.max.bytes": "2000000"}
+    assert ctx.store.entity_config("brokers", "<default>") == {"log.retention.ms": "6"}
 
 
 def test_the_clusters_default_is_kept_under_its_own_name(ctx):

@@ -116,15 +116,15 @@ def test_a_topic_is_deleted_only_where_that_is_asked_twice():
 
 
 def test_dynamic_configs_of_brokers_are_compared_and_those_that_nobody_listed_are_shown():
-    listed = [{"configs": {"log.cleaner.threads": 2}}, {"broker": 1, "configs": {"log.retention.ms": 5}}]
-    there = {CLUSTER: {"log.cleaner.threads": "1"}, "1": {"log.retention.bytes": "9"}, "2": {}}
+    listed = [{"configs": {"background.threads": 2}}, {"broker": 1, "configs": {"log.retention.ms": 5}}]
+    there = {CLUSTER: {"background.threads": "1"}, "1": {"log.retention.bytes": "9"}, "2": {}}
     existing = Existing({}, there)
     found = make_plan(read_document(json.dumps({"brokers": listed})), existing)
     assert found.steps == [
-        AlterEntity("broker", CLUSTER, {"log.cleaner.threads": ("1", "2")}),
+        AlterEntity("broker", CLUSTER, {"background.threads": ("1", "2")}),
         AlterEntity("broker", "1", {"log.retention.ms": (None, "5")}),
     ]
-    assert words(found)[0] == "all brokers: log.cleaner.threads 1 -> 2"
+    assert words(found)[0] == "all brokers: background.threads 1 -> 2"
     assert drift(found) == [("broker 1: log.retention.bytes", "9", "not listed")]
     assert "overrides log.retention.bytes of the broker's file" in found.drift[0].do
 

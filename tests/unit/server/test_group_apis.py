@@ -19,10 +19,11 @@ from broker.server.apis import (
     leave_group,
     list_groups,
     offset_commit,
+    offset_delete,
     offset_fetch,
     sync_group,
 )
-from broker.utils.topic_partition import GROUP_METADATA_TOPIC
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 from tests.support import valid_requests
 from tests.support.api_talk import ApiTalk
 from tests.support.group_fakes import Harness
@@ -39,6 +40,7 @@ MODULES = {
     ApiKey.DESCRIBE_GROUPS: describe_groups,
     ApiKey.LIST_GROUPS: list_groups,
     ApiKey.DELETE_GROUPS: delete_groups,
+    ApiKey.OFFSET_DELETE: offset_delete,
 }
 
 
@@ -322,6 +324,29 @@ def test_delete_groups_answers_for_each_group_in_every_version(ctx, version):
         "nowhere": Errors.GROUP_ID_NOT_FOUND,
     }
     assert ctx.answer(ApiKey.DELETE_GROUPS, version, groups_names=[]).results == ()
+
+
+def delete_offsets(ctx: Context, *partitions: int, group: str = "g1", topic: str = "t") -> Any:
+    rows = [{"partition_index": partition} for partition in partitions]
+    return ctx.answer(ApiKey.OFFSET_DELETE, 0, group_id=group, topics=[{"name": topic, "partitions": rows}])
+
+
+def test_each_partition_whose_offset_is_to_be_deleted_has_its_own_error(ctx):
+    ctx.harness.commit({TopicPartition("t", 0): 5, TopicPartition("t", 1): 6})
+    answer = delete_offsets(ctx, 0, 7)
+    assert answer.error_code == Errors.NONE
+    assert {row.partition_index: row.error_code for row in answer.topics[0].partitions} == {
+        0: Errors.NONE,
+        7: Errors.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert ctx.harness.offsets() == {TopicPartition("t", 1): 6}
+
+
+def test_an_error_of_the_group_whose_offsets_are_to_be_deleted_is_told_without_partitions(ctx):
+    answer = delete_offsets(ctx, 0, 7, group="nowhere")
+    assert (answer.error_code, answer.topics) == (Errors.GROUP_ID_NOT_FOUND, ())
+    assert delete_offsets(ctx, 0, group="").error_code == Errors.INVALID_GROUP_ID
+    assert delete_offsets(ctx, 7, group="nowhere").error_code == Errors.GROUP_ID_NOT_FOUND
 
 
 def find(ctx: Context, version: int, key: str = "g1", key_type: int = 0) -> Any:

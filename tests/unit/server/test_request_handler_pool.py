@@ -35,6 +35,29 @@ def test_every_piece_of_work_has_a_handler_while_there_may_be_more(make_pool) ->
         wait_until(lambda met=met: len(met) == 8, what="eight handlers that wait for each other")
 
 
+def test_the_number_of_handlers_changes_while_they_work(make_pool) -> None:
+    pool = make_pool(1)
+
+    def meet(count: int) -> list[int]:
+        """Work that ends when as many handlers do it at once."""
+        met: list[int] = []
+        meeting = threading.Barrier(count)
+        for _ in range(count):
+            assert pool.submit(lambda: met.append(meeting.wait(timeout=30)))
+        return met
+
+    held = meet(3)
+    pool.resize(3)
+    later = meet(3)  # more work, which brings the handlers
+    wait_until(lambda: len(held) == len(later) == 3)
+    pool.resize(1)
+    wait_until(lambda: len(pool._threads) == 1)
+    pool.resize(2)
+    again = meet(2)
+    wait_until(lambda: len(again) == 2)
+    assert len(pool._threads) == 2
+
+
 def test_handlers_are_started_as_work_comes_and_no_more_than_allowed(make_pool) -> None:
     pool = make_pool(2)
     go = threading.Event()

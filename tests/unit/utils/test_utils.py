@@ -136,6 +136,22 @@ def test_starting_a_scheduler_twice_is_an_error(scheduler: KafkaScheduler) -> No
         scheduler.startup()
 
 
+def test_the_number_of_threads_changes_while_they_work(scheduler: KafkaScheduler) -> None:
+    meeting = threading.Barrier(4)
+    met: list[int] = []
+    for _ in range(4):
+        scheduler.schedule("meet", lambda: met.append(meeting.wait(timeout=30)))
+    scheduler.resize(4)
+    wait_until(lambda: len(met) == 4)
+    scheduler.resize(1)
+    wait_until(lambda: len(scheduler._threads) == 1)
+    ran: list[str] = []
+    for _ in range(5):
+        scheduler.schedule("run", lambda: ran.append(threading.current_thread().name))
+    wait_until(lambda: len(ran) == 5)
+    assert len(set(ran)) == 1
+
+
 def test_periodic_task_runs_again_though_it_fails(scheduler: KafkaScheduler) -> None:
     runs: list[str] = []
 
