@@ -126,8 +126,10 @@ def test_servers_before_3_6_may_say_so_before_they_answer_what_was_asked_earlier
     creator.join()
     assert created == ["/a"], "sent again, as after any other loss of the connection"
     assert store.get_many(["/a", "/b"], small=True)
-    assert server.connections == 2
-    assert server.requests.count(MULTI_READ) <= 2, "those that were under way"
+    refused = server.requests.count(MULTI_READ)
+    assert 1 <= refused <= 2, "those that were under way"
+    # The second of them may have been sent with what was sent again, before the first refusal was understood.
+    assert 2 <= server.connections <= 1 + refused
 
 
 @pytest.mark.parametrize(
