@@ -18,7 +18,7 @@ from broker.log.cleaning.cleaner_manager import measure
 from broker.log.cleaning.offset_map import OffsetMap
 from broker.protocol.errors import Errors, KafkaError
 from tests.support.clocks import ManualClock
-from tests.support.logs import batch, open_log
+from tests.support.logs import batch, open_log, unlimited
 from tests.support.transactions import end, read_committed, write
 
 PIDS = st.integers(1, 4)
@@ -185,7 +185,7 @@ class TransactionModel(RuleBasedStateMachine):
         assert uncleanable <= max(self.log.last_stable_offset(), self.log.segments[0].base_offset)
         if uncleanable > self.log.segments[0].base_offset:
             clean_log(
-                self.log, 0, uncleanable, OffsetMap(1 << 20), now_ms=self.clock.now_ms, stopped=lambda: False
+                self.log, 0, uncleanable, OffsetMap(1 << 20), now_ms=self.clock.now_ms, pace=unlimited()
             )
             self.is_compacted = True
 

@@ -38,6 +38,7 @@ TAKEN_UP = {
     "num.replica.fetchers",
     "producer.id.expiration.ms",
     "replica.alter.log.dirs.io.max.bytes.per.second",
+    "transaction.partition.verification.enable",
 }
 
 

@@ -9,7 +9,7 @@ from broker.log.cleaning.cleaner import clean_log
 from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.log import Log
 from broker.record.batch import BatchHeader, iter_batches
-from tests.support.logs import batch, open_log
+from tests.support.logs import batch, open_log, unlimited
 from tests.support.transactions import ABORT, COMMIT, end, write
 
 COMPACT = LogConfig(cleanup_policy=frozenset({"compact"}), delete_retention_ms=1_000)
@@ -30,7 +30,7 @@ def close_segment(log: Log) -> None:
 
 def clean(log: Log, now_ms: int) -> list[BatchHeader]:
     """Compacts all but the active segment; returns the headers of what is left of it."""
-    clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(1 << 20), now_ms=now_ms, stopped=lambda: False)
+    clean_log(log, 0, log.segments[-1].base_offset, OffsetMap(1 << 20), now_ms=now_ms, pace=unlimited())
     return [header for _, header in log.segments[0].headers_from(0)]
 
 

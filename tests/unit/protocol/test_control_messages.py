@@ -170,6 +170,6 @@ def test_isr_changes_of_every_version_are_read_and_answered(version) -> None:
 
 
 def test_an_error_of_a_later_time_is_an_unknown_one() -> None:
-    fields = {"error_code": 118}
+    fields = {"error_code": 127}
     got = over_the_wire(ApiKey.UPDATE_METADATA, 8, "response", fields)
     assert ControlResponse.of(got).error is Errors.UNKNOWN_SERVER_ERROR

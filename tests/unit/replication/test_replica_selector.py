@@ -86,7 +86,7 @@ def read(
     """The list gets the answer when there is one."""
     answers: list[FetchedPartition] = []
     client = Client(rack, "PLAINTEXT") if rack else None
-    params = FetchParams(-1, -1, wait_ms, 1, 1 << 20, or_follower, client)
+    params = FetchParams(-1, -1, wait_ms, 1, 1 << 20, or_follower=or_follower, client=client)
     entry = FetchEntry(tp(0), TOPIC_ID, offset, 1 << 20, epoch)
     broker.replicas.fetch(params, [entry], lambda found: answers.append(found[0][1]))
     return answers
