@@ -19,7 +19,6 @@ from broker.log.producers.verification import VerificationGuard
 from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
-from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.produce_messages import ACKS_ALL, PartitionResponse
 from broker.record.validator import RecordRefusedError
 from broker.replication.action_queue import ActionQueue
@@ -32,6 +31,7 @@ from broker.replication.delayed_delete_records import (
 from broker.replication.delayed_fetch import DelayedFetch, Fetched, FetchEntry, FetchParams
 from broker.replication.delayed_produce import DelayedProduce
 from broker.replication.group_commit import Failures, GroupCommit
+from broker.replication.replica_reader import ReplicaReader
 from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.session_news import DelayedSessionFetch, NewsBoard, SessionNews, stir_what_is_left
@@ -72,7 +72,6 @@ class ReplicaManager:
         self.broker_id = broker_id
         self.leader_quota = leader_quota or ReplicationQuota(clock)
         self.log_manager = log_manager
-        self.selector = selector
         self.traffic = Traffic()
         self.produce_purgatory = Purgatory("Produce", timer)
         self.fetch_purgatory = Purgatory("Fetch", timer)
@@ -85,6 +84,16 @@ class ReplicaManager:
         self._submit_isr_change = submit_isr_change
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: frozenset[TopicPartition] = frozenset()
+        self.reader = ReplicaReader(
+            broker_id,
+            self._partitions,
+            self.absence,
+            self.leader_quota,
+            selector,
+            traffic=self.traffic,
+            on_isr_expands=self._on_isr_expands,
+            on_follower_read=self._on_follower_read,
+        )
         self._group_commit = GroupCommit(self._on_synced)
         self._actions = ActionQueue(self._complete)
         # A Processor calls ``settle`` at the end of its turn. Code that takes a lock does so
@@ -319,16 +328,16 @@ class ReplicaManager:
         """
         if news is not None:
             return self._fetch_news(params, entries, callback, news)
-        fetched, size, urgent = self.read(params, entries)
+        fetched, size, urgent = self.reader.read(params, entries)
         if urgent or size >= params.min_bytes or params.max_wait_ms <= 0 or not entries:
             self._deliver(params, fetched, size, callback)
             return None
 
         def read_again() -> None:
-            again, more, _ = self.read(params, entries)
+            again, more, _ = self.reader.read(params, entries)
             self._deliver(params, again, more, callback)
 
-        held_back = partial(self._is_held_back, params.replica_id) if self._may_hold_back(params) else None
+        held_back = self.reader.held_back(params)
         operation = DelayedFetch(params, entries, self._partitions.get, read_again, held_back)
         keys = [entry.topic_partition for entry in entries]
         return None if self.fetch_purgatory.try_complete_else_watch(operation, keys) else operation
@@ -336,7 +345,7 @@ class ReplicaManager:
     def _fetch_news(
         self, params: FetchParams, entries: Sequence[FetchEntry], callback: FetchCallback, news: SessionNews
     ) -> DelayedFetch | None:
-        fetched, size, urgent = self.read(params, entries)
+        fetched, size, urgent = self.reader.read(params, entries)
         stir_what_is_left(fetched, news, params.replica_id, self._partitions.get)
         if urgent or size >= params.min_bytes or params.max_wait_ms <= 0:
             self._deliver(params, fetched, size, callback)
@@ -345,40 +354,15 @@ class ReplicaManager:
         def read_touched() -> None:
             touched = operation.touched
             touched.update((entry.topic_partition, entry) for entry in news.take())
-            again, more, _ = self.read(params, touched.values())
+            again, more, _ = self.reader.read(params, touched.values())
             stir_what_is_left(again, news, params.replica_id, self._partitions.get)
             # The others had no data then, and nothing happened to them since.
             others = [each for each in fetched if each[0].topic_partition not in touched]
             self._deliver(params, others + again, more, callback)
 
-        held_back = partial(self._is_held_back, params.replica_id) if self._may_hold_back(params) else None
+        held_back = self.reader.held_back(params)
         operation = DelayedSessionFetch(params, news, self._partitions.get, read_touched, held_back)
         return None if self.fetch_purgatory.try_complete_else_watch(operation, [news]) else operation
-
-    def read(self, params: FetchParams, entries: Iterable[FetchEntry]) -> tuple[Fetched, int, bool]:
-        """Reads each entry. Also returns the bytes found, and whether the answer cannot wait.
-
-        An error or a diverging log must be answered at once.
-        """
-        fetched: Fetched = []
-        size = 0
-        urgent = False
-        for entry in entries:
-            budget = min(entry.max_bytes, params.max_bytes - size)
-            try:
-                result = self._read_one(params, entry, max(budget, 0), min_one=size == 0)
-            except KafkaError as error:
-                result = self._read_failed(entry, error)
-            if result.records is not None:
-                size += result.records.size
-            urgent = (
-                urgent
-                or result.error is not Errors.NONE
-                or result.diverging is not None
-                or result.preferred >= 0
-            )
-            fetched.append((entry, result))
-        return fetched, size, urgent
 
     def _deliver(self, params: FetchParams, fetched: Fetched, size: int, callback: FetchCallback) -> None:
         if params.from_follower:
@@ -387,101 +371,13 @@ class ReplicaManager:
             self.traffic.bytes_out += size
         callback(fetched)
 
-    def _read_one(
-        self, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool
-    ) -> FetchedPartition:
-        topic_partition = entry.topic_partition
-        partition = self._partitions.get(topic_partition)
-        if partition is None:
-            raise self.absence(topic_partition)
-        if partition.topic_id is not None and entry.topic_id.int and partition.topic_id != entry.topic_id:
-            raise KafkaError(Errors.INCONSISTENT_TOPIC_ID)
-        index = topic_partition.partition
-        if params.from_follower:
-            throttled = self._may_hold_back(params) and self._is_throttled(params.replica_id, partition)
-            if throttled and self.leader_quota.wait_ms():
-                max_bytes, min_one = 0, False
-            result = partition.fetch_as_follower(
-                params.replica_id,
-                params.replica_epoch,
-                entry.fetch_offset,
-                entry.log_start_offset,
-                max_bytes,
-                current_leader_epoch=entry.current_leader_epoch,
-                last_fetched_epoch=entry.last_fetched_epoch,
-                min_one=min_one,
-            )
-            if result.isr_change is not None:
-                self.traffic.isr_expands += 1
-                self._submit_isr_change(result.isr_change)
-            if result.hw_advanced or self.delete_records_purgatory.watches(topic_partition):
-                self.wake(topic_partition)
-            mark, start = result.high_watermark, result.log_start_offset
-            stable = partition.log.last_stable_offset()
-            records = None if result.read is None else result.read.region
-            if throttled and records is not None:
-                self.leader_quota.record(records.size)
-            return FetchedPartition(index, Errors.NONE, mark, stable, start, records, result.diverging)
-        log = partition.log
-        if params.client is not None and self.selector is not None:
-            preferred = self.selector.choose(partition, params.client, entry.fetch_offset)
-            if preferred is not None:
-                partition.require_leader(entry.current_leader_epoch)
-                stable = log.last_stable_offset()
-                mark, start = log.offsets.high_watermark, log.offsets.start
-                return FetchedPartition(index, Errors.NONE, mark, stable, start, preferred=preferred)
-        diverging = None
-        if entry.last_fetched_epoch >= 0:
-            partition.require_leader(entry.current_leader_epoch, or_follower=params.or_follower)
-            diverging = partition.diverging_epoch(entry.fetch_offset, entry.last_fetched_epoch)
-        stable = log.last_stable_offset()
-        mark = log.offsets.high_watermark  # read after it, so that it is not before it
-        region = aborted = None
-        if diverging is None:
-            end_offset = stable if params.committed_only else mark
-            read = partition.read_as_consumer(
-                entry.fetch_offset,
-                max_bytes,
-                entry.current_leader_epoch,
-                min_one=min_one,
-                end_offset=end_offset,
-                or_follower=params.or_follower,
-            )
-            region = read.region
-            if params.committed_only:
-                aborted = log.reader.aborted_in(entry.fetch_offset, read, end_offset)
-        return FetchedPartition(
-            index, Errors.NONE, mark, stable, log.offsets.start, region, diverging, aborted=aborted
-        )
+    def _on_isr_expands(self, change: IsrChange) -> None:
+        self.traffic.isr_expands += 1
+        self._submit_isr_change(change)
 
-    def _may_hold_back(self, params: FetchParams) -> bool:
-        return params.from_follower and self.leader_quota.is_set
-
-    def _is_throttled(self, follower: int, partition: Partition) -> bool:
-        """Followers in the ISR are not throttled, because that would take them out of it."""
-        listed = partition.log.config.leader_replication_throttled_replicas
-        return follower not in partition.isr.committed and self.leader_quota.covers(
-            listed, partition.topic_partition.partition, self.broker_id
-        )
-
-    def _is_held_back(self, follower: int, partition: Partition) -> bool:
-        return self._is_throttled(follower, partition) and self.leader_quota.wait_ms() > 0
-
-    def _read_failed(self, entry: FetchEntry, error: KafkaError) -> FetchedPartition:
-        self.traffic.failed_fetches += 1
-        index = entry.topic_partition.partition
-        partition = self._partitions.get(entry.topic_partition)
-        leader = None
-        if partition is not None and error.error_code in (
-            Errors.NOT_LEADER_OR_FOLLOWER,
-            Errors.FENCED_LEADER_EPOCH,
-        ):
-            state = partition.state
-            leader = (state.leader, state.leader_epoch)
-        if partition is not None and error.error_code is Errors.OFFSET_OUT_OF_RANGE:
-            log = partition.log
-            return FetchedPartition(index, error.error_code, log.high_watermark, -1, log.log_start_offset)
-        return FetchedPartition(index, error.error_code, leader=leader)
+    def _on_follower_read(self, topic_partition: TopicPartition, mark_moved: bool) -> None:
+        if mark_moved or self.delete_records_purgatory.watches(topic_partition):
+            self.wake(topic_partition)
 
     # -- completing waiting requests
 

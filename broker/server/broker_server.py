@@ -33,7 +33,6 @@ from broker.network import metrics as network_metrics
 from broker.network.acceptor import BindError
 from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
-from broker.replication.transaction_markers import TransactionMarkers
 from broker.server import assembly, last_log_dir
 from broker.server import metrics as server_metrics
 from broker.server.apis.context import ApiContext
@@ -42,6 +41,7 @@ from broker.server.auto_topics import AutoTopicCreation
 from broker.server.broker_peers import follow_brokers
 from broker.server.config_file import ConfigFile
 from broker.server.consumer_lag import start_consumer_lag
+from broker.server.coordinators import Coordinators, leadership_listener
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.end_offsets import EndOffsets
 from broker.server.handlers import start_handlers
@@ -50,7 +50,6 @@ from broker.server.lifecycle.broker_state import BrokerState, StateKeeper
 from broker.server.lifecycle.recording import LifecycleRecording
 from broker.server.lifecycle.startup_steps import StartupCancelled, StartupError, StartupSteps
 from broker.server.metadata_cache import MetadataCache
-from broker.server.offsets_topic import leadership_listener, start_group_coordinator
 from broker.server.producer_ids import ProducerIdManager
 from broker.server.registration.deposition import await_deposition_after_crash
 from broker.server.registration.identity import settle_identity
@@ -60,8 +59,6 @@ from broker.server.replication_service import ReplicationService
 from broker.server.reports import Parts, Reports
 from broker.server.security_parts import SecurityParts, start_tokens
 from broker.server.stopping.handover import hand_over_leadership
-from broker.server.transaction_topic import start_transaction_coordinator
-from broker.server.transactions import start_verification
 from broker.server.zookeeper_access import access_of
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.utils.heap import HeapKeeper
@@ -275,9 +272,7 @@ class BrokerServer:
             cache=self.metadata_cache,
             timer=self.timer,
             clock=self._clock,
-            listener=leadership_listener(
-                lambda: self.group_coordinator, lambda: self.transaction_coordinator
-            ),
+            listener=leadership_listener(lambda: self._coordinators),
             store=self.store,
             invite=self._sockets.invite,
             security=self._security.tls.between_brokers,
@@ -301,36 +296,20 @@ class BrokerServer:
         self.topic_admin = TopicAdmin(self.config, self.store)
 
     def _start_groups(self, steps: StartupSteps) -> None:
-        self._verification = start_verification(
+        self._coordinators = Coordinators(
             lambda: self.config,
-            self.broker_id,
             self.replica_manager,
             self.metadata_cache,
             steps,
             make_channel=self._make_channel,
-            metrics=self.metrics,
-        )
-        self.group_coordinator = start_group_coordinator(
-            self.config,
-            self.broker_id,
-            self.replica_manager,
-            self.metadata_cache,
-            steps,
-            timer=self.timer,
             clock=self._clock,
             metrics=self.metrics,
-            verification=self._verification,
         )
-        self._markers = TransactionMarkers(
-            self.replica_manager,
-            self._clock,
-            self.config.int("request.timeout.ms"),
-            self.group_coordinator.transactions.on_marker,
-        )
+        self._coordinators.start_groups(self.timer)
         make_channel = assembly.make_lag_channel_maker(self.config, self._security.tls.between_brokers)
         self.consumer_lag = start_consumer_lag(
             self.config,
-            self.group_coordinator,
+            self._coordinators.groups,
             EndOffsets(self.replica_manager, self.metadata_cache, make_channel),
             steps,
             clock=self._clock,
@@ -344,17 +323,8 @@ class BrokerServer:
         producer_ids = ProducerIdManager(
             self.broker_id, self._membership.broker_epoch, cache, make_channel, submit
         )
-        self.transaction_coordinator = start_transaction_coordinator(
-            self.config,
-            self.replica_manager,
-            cache,
-            steps,
-            producer_ids=producer_ids,
-            make_channel=make_channel,
-            own_markers=self._markers,
-            clock=self._clock,
-            metrics=self.metrics,
-        )
+        coordinators = self._coordinators
+        coordinators.start_transactions(producer_ids)
         peers = assembly.make_broker_peers(self.config, self.store)
         steps.undo_by("BrokerPeers", peers.close)
         follow_brokers(peers, self.metadata_cache, handlers.introducer.submit)
@@ -376,8 +346,8 @@ class BrokerServer:
             metadata_cache=self.metadata_cache,
             controller=self.controller,
             topic_admin=self.topic_admin,
-            group_coordinator=self.group_coordinator,
-            transaction_coordinator=self.transaction_coordinator,
+            group_coordinator=coordinators.groups,
+            transaction_coordinator=coordinators.transactions,
             dynamic_config=self.dynamic_config,
             auto_topics=auto_topics,
             producer_ids=producer_ids,
@@ -394,9 +364,9 @@ class BrokerServer:
             tokens=start_tokens(
                 self.config, self.store, self.controller, steps, scheduler=self.scheduler, clock=self._clock
             ),
-            verification=self._verification,
+            verification=coordinators.verification,
         )
-        self._ctx.markers = self._markers
+        self._ctx.markers = coordinators.markers
         self._apis = Apis(self._ctx)
         self._security.startup(self.scheduler)
         self._sasl = self._security.make_sasl(self._ctx)

@@ -38,7 +38,12 @@ def read(bootstrap: str, topic: str, partition: int) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     try:
         place = ConsumerPartition(topic, partition)
-        first, end = consumer.get_watermark_offsets(place, timeout=CALL_TIMEOUT_S)
+        # Retried: librdkafka fails a request that it was about to send to a broker that it drops.
+        first, end = wait_until(
+            lambda: consumer.get_watermark_offsets(place, timeout=CALL_TIMEOUT_S),
+            CALL_TIMEOUT_S,
+            what=f"the offsets of {topic}-{partition}",
+        )
         consumer.assign([ConsumerPartition(topic, partition, first)])
 
         def complete() -> bool:

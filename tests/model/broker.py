@@ -367,7 +367,7 @@ class ModelBroker:
     def read_as_consumer(self, offset: int, leader_epoch: int = -1) -> memoryview | None:
         """Committed records from ``offset`` on; None when refused."""
         entry = FetchEntry(TP, uuid.UUID(int=0), offset, 1 << 20, leader_epoch)
-        fetched, _, _ = self.replicas.read(FetchParams(-1, -1, 0, 1, 1 << 20), [entry])
+        fetched, _, _ = self.replicas.reader.read(FetchParams(-1, -1, 0, 1, 1 << 20), [entry])
         result = fetched[0][1]
         if result.error is not Errors.NONE:
             return None

@@ -282,7 +282,7 @@ def _params(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchPara
     committed_only = of_consumer and asked.isolation_level == READ_COMMITTED
     or_follower = of_consumer and request.api_version >= _FOLLOWERS_FROM
     client = None
-    if asked.rack and or_follower and ctx.replica_manager.selector is not None:
+    if asked.rack and or_follower and ctx.replica_manager.reader.selector is not None:
         client = Client(asked.rack, request.connection.listener_name)
     return FetchParams(
         asked.replica_id,

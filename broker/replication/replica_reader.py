@@ -1,0 +1,189 @@
+"""What a fetch reads of this broker's replicas, as their leader or as a follower of theirs. It waits for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from broker.cluster.partition import Partition
+from broker.protocol.alter_partition_messages import IsrChange
+from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fetch_messages import FetchedPartition
+from broker.replication.delayed_fetch import Fetched, FetchEntry, FetchParams
+from broker.replication.replica_selector import ReplicaSelector
+from broker.replication.replication_quota import ReplicationQuota
+from broker.replication.traffic import Traffic
+from broker.utils.topic_partition import TopicPartition
+
+
+class ReplicaReader:
+    """Reads ``partitions``, which others change. Any thread may call it, with no lock held.
+
+    ``absence`` makes the error for a partition that is not there. ``quota`` throttles followers outside the
+    ISR. ``selector`` chooses replicas for consumers; without one they read from the leader. What a follower's
+    fetch changes is told to ``on_isr_expands``, and to ``on_follower_read`` with whether the high watermark
+    advanced.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        partitions: Mapping[TopicPartition, Partition],
+        absence: Callable[[TopicPartition], KafkaError],
+        quota: ReplicationQuota,
+        selector: ReplicaSelector | None,
+        *,
+        traffic: Traffic,
+        on_isr_expands: Callable[[IsrChange], None],
+        on_follower_read: Callable[[TopicPartition, bool], None],
+    ) -> None:
+        self.selector = selector
+        self._broker_id = broker_id
+        self._partitions = partitions
+        self._absence = absence
+        self._quota = quota
+        self._traffic = traffic
+        self._on_isr_expands = on_isr_expands
+        self._on_follower_read = on_follower_read
+
+    def read(self, params: FetchParams, entries: Iterable[FetchEntry]) -> tuple[Fetched, int, bool]:
+        """Reads each entry. Also returns the bytes found, and whether the answer cannot wait.
+
+        An error, a diverging log or a preferred replica must be answered at once.
+        """
+        fetched: Fetched = []
+        size = 0
+        urgent = False
+        for entry in entries:
+            budget = min(entry.max_bytes, params.max_bytes - size)
+            try:
+                result = self._read_one(params, entry, max(budget, 0), min_one=size == 0)
+            except KafkaError as error:
+                result = self._read_failed(entry, error)
+            if result.records is not None:
+                size += result.records.size
+            urgent = (
+                urgent
+                or result.error is not Errors.NONE
+                or result.diverging is not None
+                or result.preferred >= 0
+            )
+            fetched.append((entry, result))
+        return fetched, size, urgent
+
+    def _read_one(
+        self, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool
+    ) -> FetchedPartition:
+        partition = self._partitions.get(entry.topic_partition)
+        if partition is None:
+            raise self._absence(entry.topic_partition)
+        if partition.topic_id is not None and entry.topic_id.int and partition.topic_id != entry.topic_id:
+            raise KafkaError(Errors.INCONSISTENT_TOPIC_ID)
+        if params.from_follower:
+            return self._read_for_follower(partition, params, entry, max_bytes, min_one=min_one)
+        if params.client is not None and self.selector is not None:
+            preferred = self.selector.choose(partition, params.client, entry.fetch_offset)
+            if preferred is not None:
+                return _refer(partition, entry, preferred)
+        return _read_for_consumer(partition, params, entry, max_bytes, min_one=min_one)
+
+    def _read_for_follower(
+        self, partition: Partition, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool
+    ) -> FetchedPartition:
+        topic_partition = entry.topic_partition
+        throttled = self._may_hold_back(params) and self._is_throttled(params.replica_id, partition)
+        if throttled and self._quota.wait_ms():
+            max_bytes, min_one = 0, False
+        result = partition.fetch_as_follower(
+            params.replica_id,
+            params.replica_epoch,
+            entry.fetch_offset,
+            entry.log_start_offset,
+            max_bytes,
+            current_leader_epoch=entry.current_leader_epoch,
+            last_fetched_epoch=entry.last_fetched_epoch,
+            min_one=min_one,
+        )
+        if result.isr_change is not None:
+            self._on_isr_expands(result.isr_change)
+        self._on_follower_read(topic_partition, result.hw_advanced)
+        mark, start = result.high_watermark, result.log_start_offset
+        stable = partition.log.last_stable_offset()
+        records = None if result.read is None else result.read.region
+        if throttled and records is not None:
+            self._quota.record(records.size)
+        index = topic_partition.partition
+        return FetchedPartition(index, Errors.NONE, mark, stable, start, records, result.diverging)
+
+    def _read_failed(self, entry: FetchEntry, error: KafkaError) -> FetchedPartition:
+        self._traffic.failed_fetches += 1
+        index = entry.topic_partition.partition
+        partition = self._partitions.get(entry.topic_partition)
+        leader = None
+        if partition is not None and error.error_code in (
+            Errors.NOT_LEADER_OR_FOLLOWER,
+            Errors.FENCED_LEADER_EPOCH,
+        ):
+            state = partition.state
+            leader = (state.leader, state.leader_epoch)
+        if partition is not None and error.error_code is Errors.OFFSET_OUT_OF_RANGE:
+            log = partition.log
+            return FetchedPartition(index, error.error_code, log.high_watermark, -1, log.log_start_offset)
+        return FetchedPartition(index, error.error_code, leader=leader)
+
+    # -- throttled followers
+
+    def held_back(self, params: FetchParams) -> Callable[[Partition], bool] | None:
+        """Says of a partition whether the reader gets nothing of it for now. None if it is never throttled."""
+        return partial(self._is_held_back, params.replica_id) if self._may_hold_back(params) else None
+
+    def _may_hold_back(self, params: FetchParams) -> bool:
+        return params.from_follower and self._quota.is_set
+
+    def _is_throttled(self, follower: int, partition: Partition) -> bool:
+        """Followers in the ISR are not throttled, because that would take them out of it."""
+        listed = partition.log.config.leader_replication_throttled_replicas
+        return follower not in partition.isr.committed and self._quota.covers(
+            listed, partition.topic_partition.partition, self._broker_id
+        )
+
+    def _is_held_back(self, follower: int, partition: Partition) -> bool:
+        return self._is_throttled(follower, partition) and self._quota.wait_ms() > 0
+
+
+def _refer(partition: Partition, entry: FetchEntry, preferred: int) -> FetchedPartition:
+    """Sends a consumer to the replica that it should read."""
+    partition.require_leader(entry.current_leader_epoch)
+    log = partition.log
+    stable = log.last_stable_offset()
+    mark, start = log.offsets.high_watermark, log.offsets.start
+    index = entry.topic_partition.partition
+    return FetchedPartition(index, Errors.NONE, mark, stable, start, preferred=preferred)
+
+
+def _read_for_consumer(
+    partition: Partition, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool
+) -> FetchedPartition:
+    log = partition.log
+    diverging = None
+    if entry.last_fetched_epoch >= 0:
+        partition.require_leader(entry.current_leader_epoch, or_follower=params.or_follower)
+        diverging = partition.diverging_epoch(entry.fetch_offset, entry.last_fetched_epoch)
+    stable = log.last_stable_offset()
+    mark = log.offsets.high_watermark  # read after it, so that it is not before it
+    region = aborted = None
+    if diverging is None:
+        end_offset = stable if params.committed_only else mark
+        read = partition.read_as_consumer(
+            entry.fetch_offset,
+            max_bytes,
+            entry.current_leader_epoch,
+            min_one=min_one,
+            end_offset=end_offset,
+            or_follower=params.or_follower,
+        )
+        region = read.region
+        if params.committed_only:
+            aborted = log.reader.aborted_in(entry.fetch_offset, read, end_offset)
+    index, start = entry.topic_partition.partition, log.offsets.start
+    return FetchedPartition(index, Errors.NONE, mark, stable, start, region, diverging, aborted=aborted)
