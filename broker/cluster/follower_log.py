@@ -18,8 +18,7 @@ LeaderEpochs = tuple[tuple[int, int], ...]
 
 
 class FollowerLog(PartitionLog):
-    """What a fetcher does with a partition's log; the follower's part of Kafka's ``Partition``, which inherits from
-    this.
+    """What a fetcher does with a partition's log; the follower's part of Kafka's ``Partition``, its subclass.
 
     Invariant: nothing is changed for a leader other than the one that the partition follows now. Each method
     is given the epoch by which its fetch began, and compares it with the lock held.

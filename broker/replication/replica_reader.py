@@ -20,9 +20,9 @@ class ReplicaReader:
     """Reads ``partitions``, which others change. Any thread may call it, with no lock held.
 
     ``absence`` makes the error for a partition that is not there. ``quota`` throttles followers outside the
-    ISR. ``selector`` chooses replicas for consumers; without one they read from the leader. What a follower's
-    fetch changes is told to ``on_isr_expands``, and to ``on_follower_read`` with whether the high watermark
-    advanced.
+    ISR. ``selector`` chooses replicas for consumers; without one they read from the leader. A follower's fetch
+    may need a change of the ISR, which ``on_isr_expands`` gets. ``on_follower_read`` is called after it, with
+    whether the high watermark advanced.
     """
 
     def __init__(
