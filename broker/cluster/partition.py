@@ -12,7 +12,7 @@ from broker.cluster.follower_log import FollowerLog
 from broker.cluster.isr import IsrState, NotEnoughReplicasError, Shortage
 from broker.cluster.replica import FollowerState, low_watermark
 from broker.cluster.results import Appended, Awaited, FollowerRead
-from broker.log.log import AppendOrigin, Log, LogRead
+from broker.log.log import AppendOrigin, Log
 from broker.log.producers.verification import VerificationGuard
 from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.control_messages import PartitionRole
@@ -199,22 +199,6 @@ class Partition(FollowerLog):
     def high_watermark_is_behind_term(self) -> bool:
         """Whether this leader does not know yet that all records from before its term are committed."""
         return self.is_leader and self.log.offsets.high_watermark < self._leader_epoch_start
-
-    def read_as_consumer(
-        self,
-        offset: int,
-        max_bytes: int,
-        current_leader_epoch: int,
-        *,
-        min_one: bool,
-        end_offset: int,
-        or_follower: bool = False,
-    ) -> LogRead:
-        """Reads replicated records from ``offset``, up to ``end_offset``. A follower's high watermark may be behind
-        the leader's.
-        """
-        self.require_leader(current_leader_epoch, or_follower=or_follower)
-        return self.log.reader.read(offset, max_bytes, end_offset=end_offset, min_one_batch=min_one)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         """Where the reader's log diverges from this one: (epoch, its end offset here), or None (KIP-595)."""

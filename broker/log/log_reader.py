@@ -73,6 +73,28 @@ class LogReader:
                 _log.error("log_read_failed", partition=partition, offset=offset, error=str(error))
                 raise self._context.storage_error("read", error) from error
 
+    def read_committed(
+        self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool
+    ) -> tuple[LogRead, list[AbortedTransaction]]:
+        """As :meth:`read`, with the aborted transactions that have records in what was read, by first offset. Some
+        others nearby may be among them. Both are of the same moment: after a compaction between them, the records
+        would be those of a file that is gone.
+        """
+        segments = self._segments
+        generation = segments.generation
+        if not generation & 1:
+            try:
+                read = self._read(offset, max_bytes, end_offset, min_one_batch)
+                aborted = look_ups.aborted_in(segments.all, offset, read, end_offset)
+            except (OSError, struct.error, IndexError, DamagedError):
+                pass  # repeated under the lock, which reports the error if it persists
+            else:
+                if generation == segments.generation:
+                    return read, aborted
+        with self._context.lock, self._context.failing("look for aborted transactions in"):
+            read = self._read_locked(offset, max_bytes, end_offset, min_one_batch)
+            return read, look_ups.aborted_in(segments.all, offset, read, end_offset)
+
     def _read(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool) -> LogRead:
         offsets = self._offsets
         log_end_offset = offsets.end
@@ -172,38 +194,6 @@ class LogReader:
             return look_ups.offset_of_max_timestamp(segments, self._context.lock)
         return look_ups.offset_for_timestamp(segments, timestamp, self._offsets.start, self._context.lock)
 
-    def aborted_in(self, offset: int, read: LogRead, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records in ``read``, which began at ``offset`` and ended below
-        ``end_offset``. Some others nearby may be among them.
-
-        Raises KafkaError(KAFKA_STORAGE_ERROR).
-        """
-        if read.region is None or not self.has_aborts(offset):
-            return []
-        try:
-            bound = look_ups.bound_of(self._segments.all, read, end_offset)
-        except (OSError, struct.error, IndexError):
-            bound = end_offset  # an index was trimmed meanwhile; more is found than needed
-        return self.aborted_transactions(offset, bound)
-
     def has_aborts(self, offset: int, least_bytes: int = 1) -> bool:
         """Whether a segment from ``offset`` on has aborted transactions: at least so many bytes of them."""
         return look_ups.has_aborts(self._segments.all, offset, least_bytes)
-
-    def aborted_transactions(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records in the range, ordered by first offset.
-
-        Raises KafkaError(KAFKA_STORAGE_ERROR).
-        """
-        segments = self._segments
-        generation = segments.generation
-        if not generation & 1:
-            try:
-                found = look_ups.aborted_transactions(segments.all, first_offset, end_offset)
-            except OSError:
-                pass  # a compaction may have renamed an index; otherwise the lock's holder reports the error
-            else:
-                if generation == segments.generation:
-                    return found
-        with self._context.lock, self._context.failing("look for aborted transactions in"):
-            return look_ups.aborted_transactions(segments.all, first_offset, end_offset)

@@ -191,6 +191,17 @@ def has_aborts(segments: SegmentList, offset: int, least_bytes: int = 1) -> bool
     )
 
 
+def aborted_in(
+    segments: SegmentList, offset: int, read: LogRead, end_offset: int
+) -> list[AbortedTransaction]:
+    """The aborted transactions with records in ``read``, which began at ``offset`` and ended below
+    ``end_offset``.
+    """
+    if read.region is None or not has_aborts(segments, offset):
+        return []
+    return aborted_transactions(segments, offset, bound_of(segments, read, end_offset))
+
+
 def bound_of(segments: SegmentList, read: LogRead, end_offset: int) -> int:
     """An offset above those of all batches in ``read``, as low as the index can tell."""
     if read.region is None:

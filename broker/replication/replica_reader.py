@@ -164,26 +164,22 @@ def _refer(partition: Partition, entry: FetchEntry, preferred: int) -> FetchedPa
 def _read_for_consumer(
     partition: Partition, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool
 ) -> FetchedPartition:
-    log = partition.log
+    partition.require_leader(entry.current_leader_epoch, or_follower=params.or_follower)
+    log = partition.log  # once: it is another one after a move between disks
     diverging = None
     if entry.last_fetched_epoch >= 0:
-        partition.require_leader(entry.current_leader_epoch, or_follower=params.or_follower)
         diverging = partition.diverging_epoch(entry.fetch_offset, entry.last_fetched_epoch)
     stable = log.last_stable_offset()
     mark = log.offsets.high_watermark  # read after it, so that it is not before it
     region = aborted = None
     if diverging is None:
-        end_offset = stable if params.committed_only else mark
-        read = partition.read_as_consumer(
-            entry.fetch_offset,
-            max_bytes,
-            entry.current_leader_epoch,
-            min_one=min_one,
-            end_offset=end_offset,
-            or_follower=params.or_follower,
-        )
-        region = read.region
+        offset = entry.fetch_offset
         if params.committed_only:
-            aborted = log.reader.aborted_in(entry.fetch_offset, read, end_offset)
+            read, aborted = log.reader.read_committed(
+                offset, max_bytes, end_offset=stable, min_one_batch=min_one
+            )
+        else:
+            read = log.reader.read(offset, max_bytes, end_offset=mark, min_one_batch=min_one)
+        region = read.region
     index, start = entry.topic_partition.partition, log.offsets.start
     return FetchedPartition(index, Errors.NONE, mark, stable, start, region, diverging, aborted=aborted)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from broker.log import checkpoints
+from broker.log import checkpoints, look_ups
 from broker.log.checkpoints import read_checkpoint
 from broker.log.cleaning import cleaner
 from broker.log.log import Log
@@ -231,7 +231,7 @@ def check_aborted(log: Log, found: list[tuple[bytes, BatchHeader]]) -> None:
             expected.add((header.producer_id, began, header.last_offset))
     noted = {
         (one.producer_id, one.first_offset, one.last_offset)
-        for one in log.reader.aborted_transactions(0, 1 << 62)
+        for one in look_ups.aborted_transactions(log.segments, 0, 1 << 62)
     }
     begin = log.segments[0].base_offset
     assert {one[::2] for one in expected} <= {one[::2] for one in noted}, str(log)

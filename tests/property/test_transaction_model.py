@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker.config.log_config import LogConfig
+from broker.log import look_ups
 from broker.log.cleaning.cleaner import clean_log
 from broker.log.cleaning.cleaner_manager import measure
 from broker.log.cleaning.offset_map import OffsetMap
@@ -268,7 +269,7 @@ class TransactionModel(RuleBasedStateMachine):
             return
         _, ended = self.replayed()
         aborted = {(t.pid, t.first, t.marker) for t in ended if not t.committed}
-        found = self.log.reader.aborted_transactions(0, 1 << 62)
+        found = look_ups.aborted_transactions(self.log.segments, 0, 1 << 62)
         assert {t[:3] for t in found} <= aborted
 
 

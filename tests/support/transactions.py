@@ -56,8 +56,10 @@ def read_committed(log: Log, max_bytes: int = 1 << 20) -> list[Record]:
     found: list[Record] = []
     offset, stable = log.log_start_offset, log.last_stable_offset()
     while offset < stable:
-        read = log.reader.read(offset, max_bytes, end_offset=stable, min_one_batch=True)
-        aborted = deque(log.reader.aborted_in(offset, read, stable))
+        read, found_aborted = log.reader.read_committed(
+            offset, max_bytes, end_offset=stable, min_one_batch=True
+        )
+        aborted = deque(found_aborted)
         view = memoryview(b"" if read.region is None else read_region(read.region))
         position, offset = 0, stable if not view else offset
         open_ids: set[int] = set()

@@ -317,8 +317,8 @@ def test_followers_mark_is_the_leaders_but_not_past_its_own_end(brokers: Brokers
 
 
 def read_as_consumer(partition: Partition, offset: int) -> LogRead:
-    mark = partition.log.high_watermark
-    return partition.read_as_consumer(offset, 1 << 20, -1, min_one=True, end_offset=mark)
+    log = partition.log
+    return log.reader.read(offset, 1 << 20, end_offset=log.high_watermark, min_one_batch=True)
 
 
 def test_consumers_read_only_what_is_committed(leader: Partition) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.config.log_config import LogConfig
+from broker.log import look_ups
 from broker.log.cleaning.cleaner import clean_log
 from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.log import Log
@@ -51,11 +52,11 @@ def test_a_marker_goes_after_its_records_and_delete_retention_ms(log: Log, commi
     forget_producers(log)
     aborts = [(PID, 0, 1, 2)] if committed is ABORT else []
     assert bases(clean(log, 10_000)) == [1, 2]  # the records went in this pass
-    assert log.reader.aborted_transactions(0, 3) == aborts
+    assert look_ups.aborted_transactions(log.segments, 0, 3) == aborts
     marked = clean(log, 20_000)
     assert bases(marked) == [1, 2]
     assert (marked[0].is_control, marked[0].delete_horizon_ms) == (True, 21_000)
-    assert log.reader.aborted_transactions(0, 3) == []
+    assert look_ups.aborted_transactions(log.segments, 0, 3) == []
     assert bases(clean(log, 20_999)) == [1, 2]
     assert bases(clean(log, 21_000)) == [2]
 
@@ -80,7 +81,7 @@ def test_the_last_batch_of_an_active_producer_keeps_its_marker(log: Log) -> None
     for now_ms in (10_000, 20_000, 30_000):
         left = clean(log, now_ms)
         assert [(header.base_offset, header.record_count) for header in left] == [(0, 0), (1, 1)]
-        assert log.reader.aborted_transactions(0, 2) == [(PID, 0, 1, 2)]
+        assert look_ups.aborted_transactions(log.segments, 0, 2) == [(PID, 0, 1, 2)]
 
 
 def test_a_marker_that_fences_stays_without_its_record(log: Log) -> None:
@@ -112,5 +113,7 @@ def test_what_compaction_leaves_recovers_to_the_same_state(tmp_path) -> None:
     again = open_log(tmp_path, COMPACT, clean=False)
     again.high_watermark = again.log_end_offset
     assert again.last_stable_offset() == again.log_end_offset
-    assert again.reader.aborted_transactions(0, 3) == log.reader.aborted_transactions(0, 3)
+    assert look_ups.aborted_transactions(again.segments, 0, 3) == look_ups.aborted_transactions(
+        log.segments, 0, 3
+    )
     assert [h.base_offset for h in iter_batches(again.read_bytes(0, 1 << 20))] == [0, 1, 2]

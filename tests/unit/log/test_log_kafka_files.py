@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.config.log_config import LogConfig
+from broker.log import look_ups
 from broker.log.checkpoints import OffsetCheckpoint
 from broker.log.dirs.meta_properties import read_meta_properties
 from broker.log.log_manager import LogManager, LogManagerSettings
@@ -133,8 +134,10 @@ def test_producer_snapshots_are_read_and_written_back_byte_for_byte(kafka_dir, t
 
 def test_aborted_transactions_are_in_the_index(loaded):
     log = loaded.get(TopicPartition("t1", 0))
-    assert [tuple(entry) for entry in log.reader.aborted_transactions(0, 295)] == [(1005, 276, 293, 294)]
-    assert log.reader.aborted_transactions(294, 295) == []
+    assert [tuple(entry) for entry in look_ups.aborted_transactions(log.segments, 0, 295)] == [
+        (1005, 276, 293, 294)
+    ]
+    assert look_ups.aborted_transactions(log.segments, 294, 295) == []
     found = []
     TransactionIndex(log.segments[0].txn_index.path).collect(276, 277, found)
     assert found
@@ -160,7 +163,7 @@ def test_the_smallest_set_that_kafka_needs_is_enough_for_us(kafka_dirs, kafka_di
             log.log_end_offset,
             log.leader_epochs.entries[-1:],
             producers,
-            log.reader.aborted_transactions(0, log.log_end_offset),
+            look_ups.aborted_transactions(log.segments, 0, log.log_end_offset),
         )
     manager.shutdown()
     keep = {"meta.properties", "replication-offset-checkpoint"}
@@ -175,7 +178,7 @@ def test_the_smallest_set_that_kafka_needs_is_enough_for_us(kafka_dirs, kafka_di
         end, epochs, producers, aborted = expected[log.topic_partition]
         assert log.log_end_offset == end
         assert log.leader_epochs.entries[-1:] == epochs
-        assert log.reader.aborted_transactions(0, end) == aborted
+        assert look_ups.aborted_transactions(log.segments, 0, end) == aborted
         found = {p.producer_id: (p.epoch, p.last_sequence) for p in log.producer_state.producers.values()}
         # Kafka's snapshot may have forgotten producers that expired; those it has are the same.
         assert found.items() >= producers.items()

@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from broker.config.log_config import LogConfig
+from broker.log import look_ups
 from broker.log.free_space import FreeSpaceFloor, check_free_space
 from broker.log.producers.producer_snapshot import (
     SnapshotError,
@@ -236,10 +237,10 @@ def test_open_and_unreplicated_transactions_hold_back_the_last_stable_offset(tmp
     log.append_as_leader(marker(0, 3), 0, origin=AppendOrigin.COORDINATOR)  # abort, offset 4
     log.high_watermark = 5
     assert log.last_stable_offset() == 5
-    assert [tuple(t) for t in log.reader.aborted_transactions(0, 5)] == [(3, 2, 4, 5)]
-    assert log.reader.aborted_transactions(0, 2) == []
+    assert [tuple(t) for t in look_ups.aborted_transactions(log.segments, 0, 5)] == [(3, 2, 4, 5)]
+    assert look_ups.aborted_transactions(log.segments, 0, 2) == []
     again = open_log(tmp_path, clean=False)
-    assert [tuple(t) for t in again.reader.aborted_transactions(0, 5)] == [(3, 2, 4, 5)]
+    assert [tuple(t) for t in look_ups.aborted_transactions(again.segments, 0, 5)] == [(3, 2, 4, 5)]
 
 
 def test_ids_that_nobody_gave_out_have_no_more_memory_than_is_told(tmp_path):

@@ -238,4 +238,4 @@ def test_aborted_transactions_are_those_with_records_in_the_range_even_if_they_e
         (26, 27, [late]),
         (29, 60, []),
     ):
-        assert parts.reader.aborted_transactions(begin, end) == found, (begin, end)
+        assert look_ups.aborted_transactions(parts.segments.all, begin, end) == found, (begin, end)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from broker.config.log_config import LogConfig
+from broker.log import look_ups
+from broker.log.cleaning.cleaner import clean_log
+from broker.log.cleaning.offset_map import OffsetMap
+from broker.log.log import Log
+from broker.log.look_ups import read_region
 from broker.log.producers.open_transactions import OpenTransactions
 from broker.log.producers.verification import NOT_VERIFIED, Verifications
-from broker.log.results import AbortedTransaction
+from broker.log.results import AbortedTransaction, LogRead
 from broker.log.segments import txn_index
 from broker.log.segments.txn_index import TransactionIndex
 from broker.protocol.errors import Errors, KafkaError
 from tests.support.clocks import ManualClock
-from tests.support.logs import batch, open_log
+from tests.support.logs import batch, open_log, unlimited
 from tests.support.transactions import ABORT, COMMIT, end, write
 
 PID = 7
@@ -47,7 +57,7 @@ def test_a_marker_without_records_ends_nothing_but_fences(log):
     end(log, ABORT, PID, epoch=2)
     log.high_watermark = log.log_end_offset
     assert log.last_stable_offset() == 1
-    assert log.reader.aborted_transactions(0, 1) == []
+    assert look_ups.aborted_transactions(log.segments, 0, 1) == []
     assert refusal(write, log, b"a", pid=PID, epoch=1) is Errors.INVALID_PRODUCER_EPOCH
     # After a marker, the producer's sequences begin anew with its epoch.
     assert refusal(write, log, b"a", pid=PID, epoch=2, sequence=4) is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -171,7 +181,7 @@ def test_open_transactions_survive_a_restart_in_their_order(tmp_path):
     end(again, ABORT, 3)
     again.high_watermark = 5
     assert again.last_stable_offset() == 2
-    assert again.reader.aborted_transactions(0, 5) == [AbortedTransaction(3, 1, 4, 2)]
+    assert look_ups.aborted_transactions(again.segments, 0, 5) == [AbortedTransaction(3, 1, 4, 2)]
 
 
 def test_a_large_index_is_not_read_from_its_begin(tmp_path, monkeypatch):
@@ -191,7 +201,7 @@ def test_a_large_index_is_not_read_from_its_begin(tmp_path, monkeypatch):
 def test_a_log_without_aborted_transactions_opens_no_index(log, monkeypatch):
     write(log, b"v", pid=PID)
     monkeypatch.setattr(txn_index.os, "open", None)
-    assert log.reader.aborted_transactions(0, 1) == []
+    assert look_ups.aborted_transactions(log.segments, 0, 1) == []
 
 
 def test_a_new_index_is_durable_with_its_name(log, monkeypatch):
@@ -202,3 +212,64 @@ def test_a_new_index_is_durable_with_its_name(log, monkeypatch):
     assert not index.name_synced
     log.flush()
     assert index.name_synced
+
+
+def many_then_an_aborted_transaction(tmp_path: Path, policy: str) -> tuple[Log, int]:
+    """A log of three segments: records, an aborted transaction, the active one; and where the second begins."""
+    log = open_log(tmp_path, LogConfig(cleanup_policy=frozenset({policy}), index_interval_bytes=64))
+    for number in range(300):
+        log.append_as_leader(batch(b"x" * 200, key=b"%d" % number), 0)
+    log.roll()
+    first = log.log_end_offset
+    for number in range(5):
+        write(log, b"aborted", pid=PID, key=b"k%d" % number, sequence=number)
+    end(log, ABORT, PID)
+    log.roll()
+    log.append_as_leader(batch(b"active", key=b"active"), 0)
+    log.high_watermark = log.log_end_offset
+    return log, first
+
+
+def read_disturbed(
+    log: Log, offset: int, monkeypatch: pytest.MonkeyPatch, disturb: Callable[[], object]
+) -> tuple[bytes, list[int]]:
+    """What is read, and whose transactions were aborted, if this happens before the second is looked up."""
+    bound_of = look_ups.bound_of
+
+    def disturbed(_segments: Any, read: LogRead, end_offset: int) -> int:
+        monkeypatch.undo()
+        disturb()
+        return bound_of(log.segments, read, end_offset)
+
+    monkeypatch.setattr(look_ups, "bound_of", disturbed)
+    read, aborted = log.reader.read_committed(
+        offset, 400, end_offset=log.last_stable_offset(), min_one_batch=True
+    )
+    assert read.region is not None
+    return bytes(read_region(read.region)), [each.producer_id for each in aborted]
+
+
+def test_records_that_are_compacted_as_they_are_read_come_with_their_aborts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes of the file that is gone would come without the aborted transaction in it."""
+    log, first = many_then_an_aborted_transaction(tmp_path, "compact")
+
+    def compact() -> None:
+        ends = log.segments[-1].base_offset
+        clean_log(log, 0, ends, OffsetMap(1 << 20), now_ms=10_000, pace=unlimited())
+
+    data, aborted = read_disturbed(log, first, monkeypatch, compact)
+    assert b"aborted" not in data or aborted == [PID]
+
+
+def test_records_that_are_deleted_as_they_are_read_do_not_come_without_their_aborts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, first = many_then_an_aborted_transaction(tmp_path, "delete")
+
+    def delete() -> None:
+        log.increment_log_start_offset(log.segments[-1].base_offset)
+        log.delete_old_segments()
+
+    assert refusal(read_disturbed, log, first, monkeypatch, delete) is Errors.OFFSET_OUT_OF_RANGE
