@@ -234,14 +234,14 @@ def read_disturbed(
     log: Log, offset: int, monkeypatch: pytest.MonkeyPatch, disturb: Callable[[], object]
 ) -> tuple[bytes, list[int]]:
     """What is read, and whose transactions were aborted, if this happens before the second is looked up."""
-    bound_of = look_ups.bound_of
+    aborted_in = look_ups.aborted_in
 
-    def disturbed(_segments: Any, read: LogRead, end_offset: int) -> int:
+    def disturbed(_: Any, begin: int, read: LogRead, end_offset: int) -> list[AbortedTransaction]:
         monkeypatch.undo()
         disturb()
-        return bound_of(log.segments, read, end_offset)
+        return aborted_in(log.segments, begin, read, end_offset)
 
-    monkeypatch.setattr(look_ups, "bound_of", disturbed)
+    monkeypatch.setattr(look_ups, "aborted_in", disturbed)
     read, aborted = log.reader.read_committed(
         offset, 400, end_offset=log.last_stable_offset(), min_one_batch=True
     )
