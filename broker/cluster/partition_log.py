@@ -69,6 +69,7 @@ class PartitionLog:
         with self._lock:
             if truncations != self._truncations:
                 future.truncate_to(offset)  # what was read may be gone
+            future.offsets.mark(log.offsets.high_watermark)
         return len(records)
 
     def finish_move(self, most_bytes: int, replace: Callable[[], Log]) -> bool:

@@ -336,7 +336,7 @@ class LogManager(LogMover):
         producers lose none.
         """
         most = self._settings.landline_producer_id_broker_max_count
-        counts = {log: count for log in self.all_logs() if (count := len(log.producer_state.producers))}
+        counts = {log: count for log in self.all_logs() if (count := log.producer_state.known)}
         known = sum(counts.values())
         if known <= most:
             return 0

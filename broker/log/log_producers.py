@@ -169,6 +169,8 @@ class LogProducers:
                 except OSError as error:
                     what = "note an aborted transaction of"
                     raise self._context.storage_error(what, error, torn=True) from error
+                if header.is_control:
+                    self.state.transactions.forget_replicated(self._offsets.high_watermark)
             position += batch[2]
 
     def copies(self) -> list[ProducerEntry]:
@@ -200,6 +202,6 @@ class LogProducers:
             return self.state.remove_expired(self._context.clock.wall_ms())
 
     def keep(self, most: int) -> int:
-        """Removes producers until at most ``most`` are left; returns how many."""
+        """Removes what is known of producers until at most ``most`` are left; returns how many."""
         with self._context.lock:
-            return self.state.forget(max(len(self.state.producers) - most, 0))
+            return self.state.forget(max(self.state.known - most, 0))

@@ -52,6 +52,13 @@ class OpenTransactions:
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of a transaction that is open, or whose marker is not below the high watermark."""
+        self.forget_replicated(high_watermark)
+        return self._first
+
+    def forget_replicated(self, high_watermark: int) -> None:
+        """Drops the ended transactions whose markers are below the high watermark. Call it now and then also where
+        nobody asks for the stable offset, as on followers.
+        """
         ended = self._ended
         if ended and ended[0].last_offset < high_watermark:
             while ended and ended[0].last_offset < high_watermark:
@@ -60,7 +67,6 @@ class OpenTransactions:
             if self._ongoing:
                 starts.append(next(iter(self._ongoing)))
             self._first = min(starts, default=None)
-        return self._first
 
     @property
     def oldest_producer(self) -> int | None:

@@ -32,6 +32,8 @@ BATCHES_KEPT = 5
 MAX_PRODUCERS = 10_000
 # How much later than transaction.max.timeout.ms a transaction must be to count as late: Kafka's constant.
 _LATE_MS: Final = 5 * 60_000
+# No Produce waits so long for its coordinator. Kafka keeps what it verifies for producer.id.expiration.ms, a day.
+_VERIFICATION_MS: Final = 10 * 60_000
 
 
 class BatchMetadata(NamedTuple):
@@ -299,7 +301,7 @@ class ProducerStateManager:
 
     def remove_expired(self, now_ms: int) -> int:
         """Removes producers silent for ``expiration_ms`` that have no open transaction; returns how many."""
-        self.verifications.expire(now_ms - self.expiration_ms)
+        self.verifications.expire(now_ms - min(self.expiration_ms, _VERIFICATION_MS))
         expired = [
             entry.producer_id
             for entry in self.producers.values()
@@ -316,13 +318,23 @@ class ProducerStateManager:
         stays: the end of the transaction needs it.
         """
         share = max(self.max_producers // 10, 1)
-        self.forget(share)
+        self._forget_producers(share)
         self._look_from = max(self.max_producers, len(self.producers) + share)
 
-    def forget(self, count: int) -> int:
-        """Removes ``count`` ids, or as many as have no open transaction; returns how many.
+    @property
+    def known(self) -> int:
+        """The number of producers, and of those that wrote nothing yet because they are being verified."""
+        return len(self.producers) + len(self.verifications)
 
-        In the half that wrote the longest ago, ids with only one batch go first, because invented ids look
+    def forget(self, count: int) -> int:
+        """Removes ``count`` ids, or as many as have no open transaction; returns how many. Those that are being
+        verified go first, the oldest before the others.
+        """
+        verified = self.verifications.forget(count)
+        return verified + self._forget_producers(count - verified)
+
+    def _forget_producers(self, count: int) -> int:
+        """In the half that wrote the longest ago, ids with only one batch go first, because invented ids look
         like that. Recent producers are not in that half, so many old ids do not push out a new producer.
         """
         idle = [entry for entry in self.producers.values() if entry.current_txn_first_offset is None]

@@ -7,6 +7,7 @@ makes the guard void: a batch that comes too late is refused, and cannot begin a
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 
@@ -53,7 +54,7 @@ class Verifications:
         known = self._by_producer.get(producer_id)
         if known is None:
             if len(self._by_producer) >= self._most:
-                del self._by_producer[next(iter(self._by_producer))]
+                self.forget(1)
             known = self._by_producer[producer_id] = _Verification(epoch, sequence, now_ms)
         elif epoch > known.epoch:
             known.epoch, known.lowest_sequence = epoch, sequence
@@ -77,6 +78,13 @@ class Verifications:
         """Voids the producer's guard: its transaction began or ended in the log."""
         if self._by_producer:
             self._by_producer.pop(producer_id, None)
+
+    def forget(self, count: int) -> int:
+        """Drops the ``count`` oldest, or all if there are less; returns how many."""
+        oldest = list(islice(self._by_producer, count))
+        for producer_id in oldest:
+            del self._by_producer[producer_id]
+        return len(oldest)
 
     def expire(self, before_ms: int) -> None:
         """Drops those that began before ``before_ms``."""

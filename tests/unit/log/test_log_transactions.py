@@ -273,3 +273,34 @@ def test_records_that_are_deleted_as_they_are_read_do_not_come_without_their_abo
         log.delete_old_segments()
 
     assert refusal(read_disturbed, log, first, monkeypatch, delete) is Errors.OFFSET_OUT_OF_RANGE
+
+
+def test_a_log_whose_stable_offset_nobody_asks_for_forgets_transactions_that_are_over(log):
+    """Such as a follower's, and a copy on its way to another disk."""
+    for number in range(10):
+        write(log, b"a", pid=PID, sequence=number)
+        end(log, COMMIT, PID)
+        log.offsets.mark(log.log_end_offset)
+    assert log.producers.state.transactions
+    write(log, b"a", pid=PID, sequence=10)
+    end(log, COMMIT, PID)
+    assert log.producers.state.transactions.first_unstable_offset(0) == 20, (
+        "only the last one's marker counts"
+    )
+
+
+def test_verifications_count_as_producers_do_and_go_first(tmp_path):
+    clock = ManualClock()
+    log = open_log(tmp_path, clock=clock)
+    write(log, b"a", pid=PID)
+    guards = [log.producers.begin_verification(pid, 0, 0) for pid in range(100, 110)]
+    assert log.producers.state.known == 11
+    assert log.producers.keep(3) == 8
+    verifications = log.producers.state.verifications
+    assert [verifications.holds(pid, guard) for pid, guard in enumerate(guards, 100)] == [False] * 8 + [
+        True
+    ] * 2
+    assert log.producers.state.producers.keys() == {PID}
+    clock.now_ms += 10 * 60_000
+    log.producers.expire()
+    assert log.producers.state.known == 1
