@@ -69,17 +69,17 @@ class TransactionVerification:
     ) -> None:
         self._partition_of = partition_of
         self._sender = sender or NobodyAsks()
-        self._is_enabled = is_enabled
+        self.is_enabled = is_enabled
 
     def begin(self, producer: Producer, sequences: Mapping[TopicPartition, int]) -> Guards:
         """The guards for the producer's batches, whose first sequences are given (-1 if they have none). They
         must be passed to the append. Those that are not NOT_VERIFIED must be verified before.
 
-        Without verification there are no guards. A partition that is not led here has none either, because
-        its append fails anyway.
+        Without verification there are no guards. A partition that is not led here has none either: do not append
+        to it, even if it is led later.
         """
         guards: dict[TopicPartition, VerificationGuard] = {}
-        if not self._is_enabled():
+        if not self.is_enabled():
             return guards
         for topic_partition, sequence in sequences.items():
             partition = self._partition_of(topic_partition)

@@ -81,7 +81,8 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         return Verdict.SERVED
     verified: Verified | None = None
     if message.transactional_id is not None:
-        verified = begin_verified(message, ctx)
+        writable = _writable(request, message, ctx.access, {}, told=False)
+        verified = begin_verified(message.transactional_id, writable, ctx)
         if needs_answer(verified):
             return _verify(request, message, verified, ctx)
     if _append(request, message, ctx, inline=True, verified=verified):
@@ -105,7 +106,8 @@ def _handle_many(request: Request, ctx: ApiContext) -> None:
         return
     verified: Verified | None = None
     if message.transactional_id is not None:
-        verified = begin_verified(message, ctx)
+        writable = _writable(request, message, ctx.access, {}, told=False)
+        verified = begin_verified(message.transactional_id, writable, ctx)
         if needs_answer(verified):
             _verify(request, message, verified, ctx)
             return
@@ -125,7 +127,7 @@ def _verify(request: Request, message: ProduceRequest, verified: Verified, ctx: 
             refusal = refused_by(Errors.COORDINATOR_NOT_AVAILABLE)
             _answer(request, kept, dict.fromkeys(_partitions(kept), refusal), 0)
 
-    verify_first(request, message, verified, append, ctx)
+    verify_first(request, verified, append, ctx)
     return Verdict.QUEUED
 
 
@@ -233,13 +235,19 @@ def _unverified(entries: dict[TopicPartition, memoryview], verified: Verified | 
 def _writable(
     request: Request,
     message: ProduceRequest,
-    access: Access,
+    access: Access | None,
     refused: dict[TopicPartition, PartitionResponse],
+    *,
+    told: bool = True,
 ) -> list[ProducedTopic]:
-    """The topics that the principal may write; the partitions of the others are ``refused``."""
+    """The topics that the principal may write; the partitions of the others are ``refused``. A denial is logged if
+    ``told``.
+    """
+    if access is None:
+        return message.topics
     denied = set()
     for topic, _ in message.topics:
-        if not access.allows(request, _WRITE, _TOPIC, topic):
+        if not access.allows(request, _WRITE, _TOPIC, topic, told=told):
             denied.add(topic)
     if not denied:
         return message.topics

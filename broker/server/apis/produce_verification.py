@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker.log.producers.verification import NOT_VERIFIED
 from broker.network.request_channel import Request
 from broker.protocol.errors import Errors
-from broker.protocol.produce_messages import PartitionResponse, ProduceRequest
+from broker.protocol.produce_messages import PartitionResponse, ProducedTopic, ProduceRequest
 from broker.record.header import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from broker.replication.transaction_verification import Guards, Producer, Unverified, produce_error
 from broker.server.apis.context import ApiContext
@@ -19,24 +19,36 @@ from broker.utils.topic_partition import TopicPartition
 
 # The first version whose clients know TRANSACTION_ABORTABLE.
 _ABORTABLE_FROM: Final = 11
+_NOT_LED: Final = PartitionResponse(Errors.NOT_LEADER_OR_FOLLOWER)
 
 
 class Verified(NamedTuple):
-    """The guards of a request's batches, and the responses for those partitions whose verification failed."""
+    """The guards of a request's batches, and the responses for those partitions whose verification failed or cannot
+    be done. ``producer``: whose batches they are, None if none has a guard.
+    """
 
     guards: Guards
     refused: Mapping[TopicPartition, PartitionResponse]
+    producer: Producer | None = None
 
 
-def begin_verified(message: ProduceRequest, ctx: ApiContext) -> Verified:
-    """The guards of the transactional batches. If :func:`needs_answer`, they are still to be verified."""
+def begin_verified(transactional_id: str, topics: Sequence[ProducedTopic], ctx: ApiContext) -> Verified:
+    """The guards of the transactional batches. If :func:`needs_answer`, they are still to be verified.
+
+    ``topics`` are those of the request that its principal may write: a guard holds back other batches of the
+    same producer.
+    """
     sequences: dict[TopicPartition, int] = {}
     producer: Producer | None = None
-    for topic_partition, header in _transactional(message):
-        producer = _producer(message, header)
+    for topic_partition, header in _transactional(topics):
+        producer = Producer(transactional_id, header.producer_id, header.producer_epoch)
         sequences[topic_partition] = header.base_sequence
-    guards: Guards = {} if producer is None else ctx.verification.begin(producer, sequences)
-    return Verified(guards, {})
+    if producer is None or not ctx.verification.is_enabled():
+        return Verified({}, {})
+    guards = ctx.verification.begin(producer, sequences)
+    # One that is led by the time of the append was not verified.
+    refused = {tp: _NOT_LED for tp in sequences if tp not in guards}
+    return Verified(guards, refused, producer)
 
 
 def needs_answer(verified: Verified) -> bool:
@@ -46,19 +58,22 @@ def needs_answer(verified: Verified) -> bool:
 
 def verify_first(
     request: Request,
-    message: ProduceRequest,
     verified: Verified,
     append: Callable[[Verified], None],
     ctx: ApiContext,
 ) -> None:
     """Asks the coordinator without blocking, then calls ``append`` with its answer, on any thread."""
-    producer = next(_producer(message, header) for _, header in _transactional(message))
+    guards, refused, producer = verified
+    if producer is None:
+        append(verified)
+        return
 
     def answered(unverified: Unverified) -> None:
-        append(Verified(verified.guards, {tp: refused_by(error) for tp, error in unverified.items()}))
+        told = {tp: refused_by(error) for tp, error in unverified.items()}
+        append(Verified(guards, {**refused, **told}, producer))
 
     knows_abortable = request.api_version >= _ABORTABLE_FROM
-    ctx.verification.verify(producer, verified.guards, answered, knows_abortable=knows_abortable)
+    ctx.verification.verify(producer, guards, answered, knows_abortable=knows_abortable)
 
 
 def refused_by(error: Errors) -> PartitionResponse:
@@ -69,22 +84,20 @@ def refused_by(error: Errors) -> PartitionResponse:
 
 def is_transactional(message: ProduceRequest) -> bool:
     """Whether any batch is part of a transaction."""
-    return next(_transactional(message), None) is not None
+    return next(_transactional(message.topics), None) is not None
 
 
 def has_several_producers(message: ProduceRequest) -> bool:
     """Whether the transactional batches are of more than one producer or epoch."""
-    return len({(header.producer_id, header.producer_epoch) for _, header in _transactional(message)}) > 1
+    return (
+        len({(header.producer_id, header.producer_epoch) for _, header in _transactional(message.topics)}) > 1
+    )
 
 
-def _transactional(message: ProduceRequest) -> Iterator[tuple[TopicPartition, BatchHeader]]:
-    for topic, partitions in message.topics:
+def _transactional(topics: Sequence[ProducedTopic]) -> Iterator[tuple[TopicPartition, BatchHeader]]:
+    for topic, partitions in topics:
         for index, records in partitions:
             if records is not None and len(records) >= HEADER_BYTES:
                 header = read_header(records)
                 if header.is_transactional and header.magic == MAGIC:
                     yield TopicPartition(topic, index), header
-
-
-def _producer(message: ProduceRequest, header: BatchHeader) -> Producer:
-    return Producer(message.transactional_id or "", header.producer_id, header.producer_epoch)

@@ -25,11 +25,13 @@ from broker.replication.transaction_verification import (
     Unverified,
     VerifiedCallback,
 )
+from broker.security.acls import AclOperation, ResourceType
 from broker.server.apis import produce
 from broker.server.apis.context import ApiContext
 from broker.server.quotas import QuotaManagers
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
+from broker.utils.topic_partition import TopicPartition
 from tests.support.logs import TP, Alone
 from tests.support.transactions import ABORT, end, transactional
 
@@ -54,18 +56,23 @@ class Site:
             max_lag_ms=1000,
             submit_isr_change=lambda _change: None,
         )
-        self.partition: Partition = self.replica_manager.get_or_create(
-            TP, lambda: self._logs.get_or_create(TP, None)
-        )
-        self.partition.make_leader(PartitionRole(TP, None, 1, 1, 0, (1,), 0, (1,)))
+        self.partition = self.lead(TP)
         self.asked: list[tuple[Question, VerifiedCallback]] = []
         self.work: list[Callable[[], None]] = []
         self.full = False
-        self.access = None
+        self.access: Any = None
         self.quotas = QuotaManagers()
         self.depth = Depth.FIRST
         self.metadata_cache = SimpleNamespace(contains_partition=lambda _partition: True)
         self.verification = TransactionVerification(self.replica_manager.partition, self, lambda: True)
+
+    def lead(self, topic_partition: TopicPartition) -> Partition:
+        """Lets this broker lead the partition, which may be new."""
+        partition = self.replica_manager.get_or_create(
+            topic_partition, lambda: self._logs.get_or_create(topic_partition, None)
+        )
+        partition.make_leader(PartitionRole(topic_partition, None, 1, 1, 0, (1,), 0, (1,)))
+        return partition
 
     def verify(self, question: Question, then: VerifiedCallback) -> None:
         self.asked.append((question, then))
@@ -93,17 +100,24 @@ class Site:
 
 
 class Sent:
-    """A Produce of one transactional batch, and its response once there is one."""
+    """A Produce of a transactional batch for each partition, and its responses once there are some."""
 
     def __init__(
-        self, site: Site, *, sequence: int = 0, version: int = 9, transactional_id: str = "t"
+        self,
+        site: Site,
+        *,
+        sequence: int = 0,
+        version: int = 9,
+        transactional_id: str = "t",
+        partitions: int = 1,
     ) -> None:
-        batch = transactional(b"v", pid=PID, sequence=sequence)
+        records = bytes(transactional(b"v", pid=PID, sequence=sequence))
+        batches = [{"index": index, "records": records} for index in range(partitions)]
         fields = {
             "transactional_id": transactional_id,
             "acks": -1,
             "timeout": 1_000,
-            "topic_data": [{"name": TP.topic, "partition_data": [{"index": 0, "records": bytes(batch)}]}],
+            "topic_data": [{"name": TP.topic, "partition_data": batches}],
         }
         received = bytearray(codec.encode(ApiKey.PRODUCE, version, "request", fields))
         self.request = Request(
@@ -121,10 +135,14 @@ class Sent:
 
     @property
     def response(self) -> Any:
+        return self.responses[0]
+
+    @property
+    def responses(self) -> Any:
         assert self.request.payload is not None
         body = b"".join(bytes(part) for part in self.request.payload)[9:]  # type: ignore[arg-type]
         answer = codec.decode(ApiKey.PRODUCE, self.request.api_version, "response", memoryview(body))
-        return answer.responses[0].partition_responses[0]
+        return answer.responses[0].partition_responses
 
 
 @pytest.fixture
@@ -186,3 +204,28 @@ def test_a_partition_that_is_led_elsewhere_is_not_verified(site: Site) -> None:
     sent = Sent(site)
     assert sent.verdict is Verdict.SERVED
     assert sent.response.error_code == Errors.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_partition_that_is_led_only_after_the_question_gets_no_records(site: Site) -> None:
+    """Nobody asked about it, so its batch may begin a transaction that is over."""
+    second = TopicPartition(TP.topic, 1)
+    site.lead(second).step_down()
+    sent = Sent(site, partitions=2)
+    led = site.lead(second)
+    site.answer()
+    assert [each.error_code for each in sent.responses] == [Errors.NONE, Errors.NOT_LEADER_OR_FOLLOWER]
+    assert led.log.log_end_offset == 0
+
+
+def test_a_topic_that_the_principal_may_not_write_is_not_verified(site: Site) -> None:
+    """A guard holds back the batches of the producer whose id the request claims."""
+
+    def allows(
+        _request: Request, _operation: AclOperation, kind: ResourceType, _name: str, **_: bool
+    ) -> bool:
+        return kind is ResourceType.TRANSACTIONAL_ID
+
+    site.access = SimpleNamespace(allows=allows)
+    sent = Sent(site)
+    assert sent.response.error_code == Errors.TOPIC_AUTHORIZATION_FAILED
+    assert (site.asked, len(site.partition.log.producers.state.verifications)) == ([], 0)
