@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from broker.log.log import Log
 from broker.log.log_appender import FetchedBatches
 from broker.log.segments.batch_file import INT32_MAX
 from broker.protocol.epochs import NO_EPOCH
+
+# So often a copy may take what came while it was synced, before it is another turn's.
+_LAST_TURNS: Final = 64
 
 
 class PartitionLog:
@@ -81,10 +85,16 @@ class PartitionLog:
         if future is None:
             return False
         future.flush()
+        # What came during that. Only what comes from here on is left for the lock.
+        for _ in range(_LAST_TURNS):
+            # Whole batches fill at least half of it, while there are more.
+            if self.copy_to_future(most_bytes) < most_bytes // 2:
+                break
         with self._lock:
             if self.future is not future:
                 return False
-            self.copy_to_future(most_bytes)
+            for _ in range(2):
+                self.copy_to_future(most_bytes)
             log, ours, its = self.log, future.offsets, self.log.offsets
             if ours.end != its.end:
                 return False

@@ -99,8 +99,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 without a producer id."""
-        if self.producer_id == NO_PRODUCER_ID:
+        """The sequence of the last record; sequences wrap from 2^31 - 1 to 0. -1 without a producer id, and without
+        sequences, as coordinators' batches are.
+        """
+        if self.producer_id == NO_PRODUCER_ID or self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return increment_sequence(self.base_sequence, self.last_offset_delta)
 

@@ -327,9 +327,13 @@ def _misfit(header: BatchHeader, expected: int, epochs: range, where: object) ->
 
 
 def needs_recompression(headers: list[BatchHeader], rules: BatchRules) -> bool:
-    """Whether a batch has another codec than the topic's."""
+    """Whether a batch has another codec than the topic's. Control batches stay as they are."""
     target = rules.target_codec
-    return target is not None and any(header.attributes & 0x07 != target for header in headers)
+    return target is not None and any(_is_to_recompress(header, target) for header in headers)
+
+
+def _is_to_recompress(header: BatchHeader, target: int) -> bool:
+    return header.codec_id != target and not header.is_control
 
 
 def recompress(
@@ -340,7 +344,7 @@ def recompress(
     out = bytearray()
     position = 0
     for header in headers:
-        if header.codec_id == rules.target_codec:
+        if not _is_to_recompress(header, rules.target_codec):
             out += records[position : position + header.size_bytes]
         else:
             body = records_body(records, header, position, rules.max_inside_bytes)

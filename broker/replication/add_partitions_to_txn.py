@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Final, NamedTuple
 
 import structlog
@@ -21,12 +22,15 @@ from broker.protocol.responses import AddPartitionsToTxnResponse
 from broker.replication.broker_channel import BrokerChannel, ChannelError
 from broker.replication.cluster_view import BrokerAddress
 from broker.replication.transaction_verification import Question, Unverified, VerifiedCallback
+from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
 _VERSION: Final = 5
 # The most transactions in one request; the rest goes into the next one.
 _MOST_AT_ONCE: Final = 1_000
+# And the most partitions, unless one transaction has more: a coordinator refuses 100,000.
+_MOST_PARTITIONS: Final = 10_000
 # The most that wait for one coordinator: as many as there may be requests in the broker, many times over.
 _MOST_WAITING: Final = 10_000
 _IDLE_S: Final = 60.0
@@ -114,19 +118,26 @@ class AddPartitionsToTxnManager:
             if known is not None and known.question.producer.producer_epoch > producer.producer_epoch:
                 return waiting, Errors.INVALID_PRODUCER_EPOCH
             node.due[producer.transactional_id] = waiting
-            if not node.is_running:
-                node.is_running = True
-                self._start(address, node)
+            if not node.is_running and not self._start(address, node):
+                node.due.clear()
+                return waiting, Errors.NETWORK_EXCEPTION
             self._changed.notify_all()
         is_same = known is not None and known.question.producer.producer_epoch == producer.producer_epoch
         return known, Errors.NETWORK_EXCEPTION if is_same else Errors.INVALID_PRODUCER_EPOCH
 
-    def _start(self, address: BrokerAddress, node: _Coordinator) -> None:
+    def _start(self, address: BrokerAddress, node: _Coordinator) -> bool:
+        """Starts the coordinator's thread. False if this process may have no more of them."""
         thread = threading.Thread(
             target=self._run, args=(address, node), name=f"txn-verifier-{address.broker_id}", daemon=True
         )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log_refusal("transactions_not_verified", str(address), str(error))
+            return False
+        node.is_running = True
         self._threads.add(thread)
-        thread.start()
+        return True
 
     def shutdown(self) -> None:
         """Answers what waits with NETWORK_EXCEPTION, and returns when the threads have ended."""
@@ -142,17 +153,26 @@ class AddPartitionsToTxnManager:
     # -- the thread of one coordinator
 
     def _run(self, address: BrokerAddress, node: _Coordinator) -> None:
-        channel = self._make_channel(address, self._client_id)
-        with self._changed:
-            self._channels.add(channel)
         try:
-            while group := self._take(address, node):
-                self._ask(channel, group)
+            with closing(self._make_channel(address, self._client_id)) as channel:
+                with self._changed:
+                    self._channels.add(channel)
+                try:
+                    while group := self._take(address, node):
+                        self._ask(address, channel, group)
+                finally:
+                    with self._changed:
+                        self._channels.discard(channel)
+        except Exception:
+            _log.exception("transaction_verifier_failed", coordinator=str(address))
         finally:
-            channel.close()
             with self._changed:
-                self._channels.discard(channel)
                 self._threads.discard(threading.current_thread())
+                left, node.due = list(node.due.values()), {}
+                if node.is_running:  # it failed: the next question starts another thread
+                    node.is_running = False
+                    self._nodes.pop(address, None)
+            _answer_all(left, Errors.NETWORK_EXCEPTION)
 
     def _take(self, address: BrokerAddress, node: _Coordinator) -> list[_Unanswered]:
         """The next questions; empty when the thread must end."""
@@ -163,21 +183,21 @@ class AddPartitionsToTxnManager:
                 node.is_running = False
                 self._nodes.pop(address, None)
                 return []
-            group = [node.due.pop(key) for key in list(node.due)[:_MOST_AT_ONCE]]
+            group = [node.due.pop(key) for key in _first_of(node.due)]
             stopped = self._stopped
         if stopped:
             _answer_all(group, Errors.NETWORK_EXCEPTION)
             return self._take(address, node)
         return group
 
-    def _ask(self, channel: BrokerChannel, group: Sequence[_Unanswered]) -> None:
+    def _ask(self, address: BrokerAddress, channel: BrokerChannel, group: Sequence[_Unanswered]) -> None:
         began_ns = time.monotonic_ns()
         try:
             response: AddPartitionsToTxnResponse = channel.request(
                 ApiKey.ADD_PARTITIONS_TO_TXN, _VERSION, _fields(group)
             )
         except (ChannelError, ProtocolError) as error:
-            _log.warning("transactions_not_verified", transactions=len(group), reason=str(error))
+            log_refusal("transactions_not_verified", str(address), str(error), transactions=len(group))
             self._failures.inc(len(group))
             _answer_all(group, Errors.NETWORK_EXCEPTION)
             return
@@ -191,6 +211,18 @@ class AddPartitionsToTxnManager:
             if unverified:
                 self._failures.inc()
             waiting.tell(unverified)
+
+
+def _first_of(due: Mapping[str, _Unanswered]) -> list[str]:
+    """The transactional ids of the next request."""
+    keys: list[str] = []
+    partitions = 0
+    for key, waiting in due.items():
+        partitions += len(waiting.question.partitions)
+        if keys and (len(keys) == _MOST_AT_ONCE or partitions > _MOST_PARTITIONS):
+            break
+        keys.append(key)
+    return keys
 
 
 def _answer_all(group: Sequence[_Unanswered], error: Errors) -> None:

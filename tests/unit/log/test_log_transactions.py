@@ -304,3 +304,12 @@ def test_verifications_count_as_producers_do_and_go_first(tmp_path):
     clock.now_ms += 10 * 60_000
     log.producers.expire()
     assert log.producers.state.known == 1
+
+
+def test_a_marker_stays_uncompressed_where_the_topic_compresses(tmp_path):
+    log = open_log(tmp_path, LogConfig(compression_type="zstd"))
+    write(log, b"a" * 1000, pid=PID)
+    end(log, COMMIT, PID)
+    headers = [header for _, header in log.segments[0].headers_from(0)]
+    assert [(header.is_control, header.codec_id) for header in headers] == [(False, 4), (True, 0)]
+    assert headers[1].last_sequence == -1

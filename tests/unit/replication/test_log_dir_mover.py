@@ -137,6 +137,26 @@ def test_what_the_log_loses_the_copy_loses(broker: Broker, dirs) -> None:
     assert (partition.log.log_end_offset, future.log_end_offset) == (30, 30)
 
 
+def test_what_comes_while_the_copy_is_synced_does_not_put_off_its_end(
+    broker: Broker, dirs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a partition that gets more in a sync than is copied under its lock never moves."""
+    partition = broker.replicas.partition(PARTITION)
+    partition.begin_move(broker.logs.create_future(PARTITION, broker.logs.dir_at(str(dirs[1]))))
+    partition.copy_to_future(1 << 20)
+    future = partition.future
+    flush = future.flush
+
+    def flush_while_records_come() -> None:
+        monkeypatch.undo()
+        flush()
+        fill(broker, 20)
+
+    monkeypatch.setattr(future, "flush", flush_while_records_come)
+    assert partition.finish_move(300, lambda: future)
+    assert (partition.log, future.log_end_offset) == (future, RECORDS + 20)
+
+
 def test_a_move_goes_on_after_a_restart(broker: Broker, dirs) -> None:
     first, second = dirs
     broker.mover.quota.limit = 1

@@ -84,11 +84,14 @@ class World:
         self.coordinators = {HERE: Coordinator(), THERE: Coordinator()}
         self.addresses: dict[str, BrokerAddress | None] = {}
         self.answers: dict[str, list[Mapping[TopicPartition, Errors]]] = {}
+        self.unreachable = False
         self.manager = AddPartitionsToTxnManager(
             7, lambda name: self.addresses.get(name, HERE), self._channel, Metrics()
         )
 
     def _channel(self, address: BrokerAddress, _client_id: str) -> Any:
+        if self.unreachable:
+            raise RuntimeError("can't start new thread")
         return self.coordinators[address]
 
     def ask(
@@ -173,6 +176,32 @@ def test_what_waits_for_a_coordinator_goes_into_its_next_request_and_others_do_n
     assert (world.answer("second"), world.answer("third")) == ({}, {})
     sent = [[t["transactional_id"] for t in request["transactions"]] for request in coordinator.requests]
     assert sent == [["first"], ["second", "third"]]
+
+
+def test_one_request_has_only_so_many_partitions(world: World) -> None:
+    coordinator = world.coordinators[HERE]
+    coordinator.open.clear()
+    world.ask("first")
+    wait_until(lambda: bool(coordinator.requests), what="the first question is sent")
+    for name in ("second", "third"):
+        world.ask(name, *(TopicPartition("t", number) for number in range(6_000)))
+    coordinator.open.set()
+    assert (world.answer("second"), world.answer("third")) == ({}, {})
+    sent = [[t["transactional_id"] for t in request["transactions"]] for request in coordinator.requests]
+    assert sent == [["first"], ["second"], ["third"]]
+
+
+def test_after_a_thread_that_failed_the_next_question_is_asked_by_another(world: World) -> None:
+    world.unreachable = True
+    world.ask()
+    assert world.answer() == {A: Errors.NETWORK_EXCEPTION}
+    world.unreachable = False
+
+    def answered() -> bool:
+        world.ask("again")
+        return {} in world.answers["again"]
+
+    wait_until(answered, what="a question is answered")
 
 
 @pytest.mark.parametrize(
