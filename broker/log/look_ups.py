@@ -194,9 +194,7 @@ def has_aborts(segments: SegmentList, offset: int, least_bytes: int = 1) -> bool
 def aborted_in(
     segments: SegmentList, offset: int, read: LogRead, end_offset: int
 ) -> list[AbortedTransaction]:
-    """The aborted transactions with records in ``read``, which began at ``offset`` and ended below
-    ``end_offset``.
-    """
+    """The aborted transactions with records in ``read``, a read from ``offset`` to below ``end_offset``."""
     if read.region is None or not has_aborts(segments, offset):
         return []
     return aborted_transactions(segments, offset, bound_of(segments, read, end_offset))

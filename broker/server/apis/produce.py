@@ -240,9 +240,7 @@ def _writable(
     *,
     told: bool = True,
 ) -> list[ProducedTopic]:
-    """The topics that the principal may write; the partitions of the others are ``refused``. A denial is logged if
-    ``told``.
-    """
+    """The topics that the principal may write; the others' partitions are ``refused``, in the log too if ``told``."""
     if access is None:
         return message.topics
     denied = set()
