@@ -152,6 +152,23 @@ def test_a_later_plain_commit_stands_against_an_earlier_one_in_a_transaction(h: 
     assert h.offsets() == {A: 7}
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_offset_in_an_open_transaction_outlives_the_expiry_of_the_one_before_it(committed: bool) -> None:
+    h = Transactions(offsets_retention_minutes=10)
+    h.commit({A: 5, B: 6})
+    h.advance(600_000)
+    h.commit_in_transaction({A: 7})
+    h.coordinator.delete_expired()
+    assert h.stable(A) is Errors.UNSTABLE_OFFSET_COMMIT
+    assert h.offsets() == {A: 5}, "the other partition's offset has expired"
+    h.end(committed=committed)
+    assert h.offsets() == {A: 7 if committed else 5}
+    h.restart()
+    assert h.offsets() == {A: 7 if committed else 5}
+    h.coordinator.delete_expired()
+    assert h.held_bytes == recounted_bytes(h.coordinator)
+
+
 def test_a_commit_that_is_being_written_is_unstable_too(h: Transactions) -> None:
     h.appender.hold = True
     h.commit({A: 1})
