@@ -32,6 +32,7 @@ T = TypeVar("T")
 # A batch of tombstones, well below the smallest max.message.bytes that makes sense for the topic.
 _TOMBSTONE_BYTES: Final = 64 << 10
 _TOMBSTONE_OVERHEAD: Final = 32
+_END_TIMEOUT_MS: Final = 30_000
 
 Decision = Errors | Transit | NeedsProducerId
 Decide = Callable[[TransactionMetadata | None, int], Decision]
@@ -173,7 +174,12 @@ class TransactionPartition:
 
         handover = _Handover(appended)
         record = (encode_key(transactional_id), encode_value(target.record()))
-        self._write([record], handover, target.timeout_ms)
+        timeout_ms = target.timeout_ms
+        if (
+            target.state in COMPLETED.values()
+        ):  # nobody waits, and each try that times out has written a record
+            timeout_ms = max(timeout_ms, _END_TIMEOUT_MS)
+        self._write([record], handover, timeout_ms)
         return handover
 
     def _write(
