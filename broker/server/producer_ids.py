@@ -8,6 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.control_messages import error_of
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.protocol.responses import AllocateProducerIdsResponse
 from broker.replication.broker_channel import BrokerChannel, ChannelError
@@ -81,10 +82,13 @@ class ProducerIdManager:
         with self._lock:
             takers, self._waiting = self._waiting, []
         for taker in takers:
-            if error is not None:
-                taker(error)
-            else:
-                self.take(taker)
+            try:
+                if error is not None:
+                    taker(error)
+                else:
+                    self.take(taker)
+            except Exception:  # the others are to be answered, too
+                _log.exception("producer_id_not_delivered")
 
     def _block(self) -> tuple[int, int]:
         address = self._cluster.controller_address()
@@ -99,7 +103,7 @@ class ProducerIdManager:
         finally:
             channel.close()
         if response.error_code:
-            message = f"the controller answered {Errors(int(response.error_code)).name}"
+            message = f"the controller answered {error_of(response.error_code).name}"
             raise KafkaError(Errors.COORDINATOR_LOAD_IN_PROGRESS, message)
         start = int(response.producer_id_start)
         return start, start + int(response.producer_id_len)

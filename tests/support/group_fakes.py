@@ -134,12 +134,14 @@ class FakeAppender:
         self.hold = False
         self.held: list[Callable[[Errors], None]] = []
         self.required_acks: list[int] = []
+        self.timeouts_ms: list[int] = []
 
     def log(self, partition: int) -> MemoryLog:
         return self.logs.setdefault(partition, MemoryLog())
 
     def __call__(self, *, timeout_ms, required_acks, entries, callback, origin, guards=None) -> None:
         self.required_acks.append(required_acks)
+        self.timeouts_ms.append(timeout_ms)
         ((partition, records),) = entries.items()
         assert not records.readonly, "the log sets offsets in place"
         if self.error is not Errors.NONE:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from broker.config.broker_config import BrokerConfig
@@ -154,7 +154,7 @@ class Harness:
             append_markers=None if self._make_channel else self.cluster,
         )
         log = OffsetsLog(self.appender, 30_000, self.clock, TRANSACTION_STATE_TOPIC)
-        parts = PartitionParts(log, self.clock, self.memory, nullcontext, self.markers.send)
+        parts = PartitionParts(log, self.clock, self.memory, self.putting_off, self.markers.send)
         self.states = TransactionStateManager(
             parts, self.appender.log, scheduler=self.scheduler, load_bytes=settings.load_bytes
         )
@@ -168,6 +168,10 @@ class Harness:
             clock=self.clock,
         )
         self.coordinator.startup()
+
+    def putting_off(self) -> AbstractContextManager[None]:
+        """The replica manager's, of which nothing is needed here."""
+        return nullcontext()
 
     def _take_producer_id(self, taker: Callable[[int | KafkaError], None]) -> None:
         if self.no_producer_ids:

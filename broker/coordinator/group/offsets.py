@@ -168,13 +168,14 @@ class GroupOffsets:
         """The partitions whose offset has expired. Times are wall-clock ms.
 
         The retention time runs from the commit, or from ``unused_since_ms`` if the whole group has been
-        unused since then. Topics in ``subscribed`` and pending commits are kept.
+        unused since then. Topics in ``subscribed`` are kept, and so are unstable partitions: a tombstone after the
+        record of a newer commit would lose that commit when the log is compacted.
         """
         return [
             partition
             for partition, (_, value) in self._committed.items()
             if partition.topic not in subscribed
-            and partition not in self._pending
+            and not self.is_unstable(partition)
             and _is_expired(value, now_ms, retention_ms, unused_since_ms)
         ]
 

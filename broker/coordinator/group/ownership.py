@@ -103,13 +103,14 @@ class Ownership:
     def _groups(self, loaded: Replay) -> list[Group]:
         now = Moment(self._clock.monotonic_ms(), self._clock.wall_ms())
         group_ids = loaded.groups.keys() | {g for g, offsets in loaded.offsets.items() if offsets}
-        for open_offsets in loaded.transactions.values():
-            group_ids = group_ids | open_offsets.keys()
+        open_offsets_of = _by_group(loaded.transactions)
+        group_ids |= open_offsets_of.keys()
         groups = []
         for group_id in sorted(group_ids):
             group = _restore(group_id, loaded.groups.get(group_id), now)
             group.offsets.load(loaded.offsets.get(group_id, {}))
-            _load_transactions(group, loaded.transactions)
+            for producer_id, offsets in open_offsets_of.get(group_id, ()):
+                group.offsets.load_transaction(producer_id, offsets)
             groups.append(group)
         return groups
 
@@ -126,8 +127,11 @@ def _restore(group_id: str, record: GroupRecord | None, now: Moment) -> Group:
         return Group(group_id, now)
 
 
-def _load_transactions(group: Group, transactions: Mapping[int, Mapping[str, Offsets]]) -> None:
+def _by_group(transactions: Mapping[int, Mapping[str, Offsets]]) -> dict[str, list[tuple[int, Offsets]]]:
+    """Each group's offsets in open transactions, with their producer ids."""
+    found: dict[str, list[tuple[int, Offsets]]] = {}
     for producer_id, by_group in transactions.items():
-        offsets = by_group.get(group.group_id)
-        if offsets:
-            group.offsets.load_transaction(producer_id, offsets)
+        for group_id, offsets in by_group.items():
+            if offsets:
+                found.setdefault(group_id, []).append((producer_id, offsets))
+    return found

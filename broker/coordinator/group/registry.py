@@ -7,7 +7,8 @@ loading. Leader epochs identify elections, which may be reported late or out of 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from broker.coordinator.common.led_partitions import LedPartitions
 from broker.coordinator.group.cell import GroupCell
@@ -27,8 +28,9 @@ class GroupRegistry:
         self._lock = threading.Lock()  # lock order 34
         self._cells: dict[str, GroupCell] = {}
         self._led = LedPartitions()
-        # Cells that may have offsets in open transactions, by partition.
-        self._in_transactions: dict[int, dict[GroupCell, None]] = {}
+        # Cells that may have offsets in open transactions, by partition, each with its current number of commits in
+        # progress.
+        self._in_transactions: dict[int, dict[GroupCell, int]] = {}
 
     def find(self, group_id: str) -> GroupCell | None:
         return self._cells.get(group_id)
@@ -63,13 +65,22 @@ class GroupRegistry:
                 cell = self._cells[group_id] = make(group_id, partition)
             return cell
 
-    def note_transaction(self, cell: GroupCell) -> None:
-        """Notes that a producer commits offsets of the group in a transaction. Call it before and after that: a
-        marker may come in between, and so may :meth:`in_transactions`.
+    @contextmanager
+    def noting_transaction(self, cell: GroupCell) -> Iterator[None]:
+        """Within it, a producer commits offsets of the group in a transaction. :meth:`in_transactions` has the
+        group from its beginning until the group has no such offsets.
         """
         with self._lock:
             if self._cells.get(cell.group.group_id) is cell:
-                self._in_transactions.setdefault(cell.partition, {})[cell] = None
+                cells = self._in_transactions.setdefault(cell.partition, {})
+                cells[cell] = cells.get(cell, 0) + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                cells = self._in_transactions.get(cell.partition, {})
+                if cell in cells:
+                    cells[cell] -= 1
 
     def in_transactions(self, partition: int) -> list[GroupCell] | None:
         """The cells of a partition that may have offsets in open transactions, without those that have none any
@@ -79,7 +90,11 @@ class GroupRegistry:
             if self._led.refusal(partition) is not None:
                 return None
             cells = self._in_transactions.get(partition, {})
-            for cell in [cell for cell in cells if not cell.group.offsets.in_transactions]:
+            for cell in [
+                cell
+                for cell, commits in cells.items()
+                if commits == 0 and not cell.group.offsets.in_transactions
+            ]:
                 del cells[cell]
             return list(cells)
 
@@ -118,7 +133,7 @@ class GroupRegistry:
             for cell in cells:
                 self._cells[cell.group.group_id] = cell
                 if cell.group.offsets.in_transactions:
-                    self._in_transactions.setdefault(partition, {})[cell] = None
+                    self._in_transactions.setdefault(partition, {})[cell] = 0
             return True
 
     def resign(self, partition: int, leader_epoch: int | None) -> list[GroupCell] | None:

@@ -85,9 +85,8 @@ class GroupTransactions:
             request.respond(txn_commits.refused(request, found))
             return
         max_chars, admits = self._metadata_max_chars, self._admission_of(group_id)
-        self._registry.note_transaction(found)
-        found.run(lambda group, _now: txn_commits.commit(group, request, max_chars, admits))
-        self._registry.note_transaction(found)
+        with self._registry.noting_transaction(found):
+            found.run(lambda group, _now: txn_commits.commit(group, request, max_chars, admits))
         admits.tell()
 
     def on_marker(self, marker: OffsetsMarker) -> None:

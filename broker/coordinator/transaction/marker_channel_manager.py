@@ -18,7 +18,7 @@ from broker.coordinator.transaction.marker_sender import MarkerSender
 from broker.coordinator.transaction.markers import MarkerErrors, Outgoing, TxnMarker, judge
 from broker.coordinator.transaction.memory import MAX_NAME
 from broker.coordinator.transaction.partition import PendingCompletion
-from broker.coordinator.transaction.partitions import Partitions, count, each_of, partitions_of
+from broker.coordinator.transaction.partitions import NO_PARTITIONS, Partitions, count, each_of, partitions_of
 from broker.coordinator.transaction.retry_list import RetryList
 from broker.protocol.control_messages import PartitionInfo
 from broker.protocol.errors import Errors
@@ -91,7 +91,7 @@ class TransactionMarkerChannelManager:
         return self._incomplete.size
 
     def send(self, completion: PendingCompletion) -> None:
-        """Has the transaction's markers written, and then its end."""
+        """Has the transaction's markers written, and then its end. Does not raise."""
         if not completion.partitions:
             self._complete(completion)
         elif count(completion.partitions) > _PARTITIONS_AT_ONCE:
@@ -119,9 +119,12 @@ class TransactionMarkerChannelManager:
         without_leader: list[Outgoing] = []
         for outgoing in every:
             completion = outgoing.completion
-            if not completion.led.is_led:
+            try:
+                by_leader, gone = self._sorted(completion.led.unmarked(completion, outgoing.partitions))
+            except Exception:
+                self._tell_failure(completion)
+                self._failed.add([outgoing])
                 continue
-            by_leader, gone = self._sorted(outgoing.partitions)
             for leader, partitions in by_leader.items():
                 part = Outgoing(completion, partitions)
                 if leader is None:
@@ -134,8 +137,15 @@ class TransactionMarkerChannelManager:
                 self._drop(completion, gone)
         self._without_leader.add(without_leader)
         if mine and self._append_markers is not None:
-            markers = [outgoing.marker() for outgoing in mine]
-            self._append_markers(markers, partial(self._judged, mine))
+            self._append_mine(mine, self._append_markers)
+
+    def _append_mine(self, mine: list[Outgoing], append_markers: AppendMarkers) -> None:
+        markers = [outgoing.marker() for outgoing in mine]
+        try:
+            append_markers(markers, partial(self._judged, mine))
+        except Exception:
+            self._tell_failure(mine[0].completion)
+            self._failed.add(mine)
 
     def _sorted(self, partitions: Partitions) -> tuple[dict[int | None, Partitions], Partitions]:
         """The partitions by their live leader (None: nobody), and those that no longer exist."""
@@ -190,18 +200,40 @@ class TransactionMarkerChannelManager:
 
     def _judged(self, batch: Sequence[Outgoing], errors: Sequence[MarkerErrors]) -> None:
         again: list[Outgoing] = []
-        for (completion, partitions), answer in zip(batch, errors, strict=True):
-            judged = judge(each_of(partitions), answer)
-            if judged.strange:
-                self._tell_strange(completion, judged.strange)
-            if judged.cancelled:
-                # The transaction stays as it is until another coordinator loads it, as in Kafka.
-                self._tell_cancelled(completion, judged.cancelled)
-            elif judged.retried:
-                again.append(Outgoing(completion, judged.retried))
-            if judged.done:
-                self._marked(completion, judged.done)
+        for outgoing, answer in zip(batch, errors, strict=True):
+            try:
+                retried = self._judge(outgoing, answer)
+            except Exception:  # the others' answers count
+                self._tell_failure(outgoing.completion)
+                retried = outgoing.partitions
+            if retried:
+                again.append(outgoing._replace(partitions=retried))
         self._failed.add(again)
+
+    def _judge(self, outgoing: Outgoing, answer: MarkerErrors) -> Partitions:
+        """Does what follows from the answer. Returns the partitions that are to be asked again."""
+        completion, partitions = outgoing
+        judged = judge(each_of(partitions), answer)
+        if judged.strange:
+            self._tell_strange(completion, judged.strange)
+        if judged.done:
+            self._marked(completion, judged.done)
+        if judged.cancelled:
+            # The transaction stays as it is until another coordinator loads it, as in Kafka.
+            self._tell_cancelled(completion, judged.cancelled)
+            return NO_PARTITIONS
+        return judged.retried
+
+    def _tell_failure(self, completion: PendingCompletion) -> None:
+        """Logs the exception that is being handled."""
+        left_out = self._lines.left_out()
+        if left_out is not None:
+            _log.exception(
+                "txn_markers_failed",
+                transactional_id=completion.transactional_id[:MAX_NAME],
+                left_out=left_out,
+                action="tried again",
+            )
 
     def _tell_cancelled(self, completion: PendingCompletion, errors: MarkerErrors) -> None:
         left_out = self._lines.left_out()
@@ -239,4 +271,8 @@ class TransactionMarkerChannelManager:
             if error is not Errors.NONE and completion.led.is_led:
                 self._incomplete.add([completion])
 
-        completion.led.complete(completion, stored)
+        try:
+            completion.led.complete(completion, stored)
+        except Exception:
+            self._tell_failure(completion)
+            self._incomplete.add([completion])

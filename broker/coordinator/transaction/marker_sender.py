@@ -37,7 +37,8 @@ class MarkerSender:
     """The sender of markers to one broker. It owns a channel, and a thread that ends when it was idle for a minute.
 
     ``address`` returns the broker's address, None while it is not alive. ``answered`` gets a batch with the errors
-    by producer id, ``failed`` one that got no answer. Both run on the sender's thread.
+    by producer id, ``failed`` one that got no answer. Both run on the sender's thread, or ``failed`` on that of
+    :meth:`send` if the sender's cannot be started.
     """
 
     def __init__(
@@ -66,12 +67,31 @@ class MarkerSender:
         with self._changed:
             if self._stopped:
                 return
-            self._queue.append(outgoing)
-            if self._thread is None:
-                name = f"txn-marker-sender-{self._broker_id}"
-                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            is_taken = self._thread is not None or self._start()
+            if is_taken:
+                self._queue.append(outgoing)
+                self._changed.notify()
+        if not is_taken:
+            self._failed([outgoing])
+
+    def _start(self) -> bool:
+        """Starts the thread, under the lock. False if the process has no memory or threads left."""
+        thread = threading.Thread(target=self._run, name=f"txn-marker-sender-{self._broker_id}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            left_out = self._lines.left_out()
+            if left_out is not None:
+                _log.warning(
+                    "txn_marker_sender_not_started",
+                    broker=self._broker_id,
+                    reason=str(error),
+                    left_out=left_out,
+                    action="tried again",
+                )
+            return False
+        self._thread = thread
+        return True
 
     def shutdown(self) -> None:
         """Drops what waits. The next coordinator of these transactions sends their markers."""
@@ -89,7 +109,9 @@ class MarkerSender:
             try:
                 self._send(batch)
             except Exception:  # the transactions of this batch must not wait for ever
-                _log.exception("txn_markers_failed", broker=self._broker_id)
+                left_out = self._lines.left_out()
+                if left_out is not None:
+                    _log.exception("txn_markers_failed", broker=self._broker_id, left_out=left_out)
                 self._failed(batch)
 
     def _take(self) -> list[Outgoing]:

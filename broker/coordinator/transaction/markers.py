@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from broker.coordinator.transaction.partition import PendingCompletion
 from broker.coordinator.transaction.partitions import Partitions, partitions_of
+from broker.protocol.control_messages import error_of
 from broker.protocol.errors import Errors
 from broker.protocol.fields import Fields
 from broker.protocol.responses import WriteTxnMarkersResponse
@@ -116,11 +117,13 @@ def request_fields(markers: Sequence[TxnMarker]) -> Fields:
 
 
 def errors_by_producer(response: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, Errors]]:
-    """The answer's errors. A request has one marker for each producer id."""
+    """The answer's errors; UNKNOWN_SERVER_ERROR for an unknown code. A request has one marker for each
+    producer id.
+    """
     found: dict[int, dict[TopicPartition, Errors]] = {}
     for marker in response.markers:
         errors = found.setdefault(int(marker.producer_id), {})
         for topic in marker.topics:
             for row in topic.partitions:
-                errors[TopicPartition(topic.name, row.partition_index)] = Errors(int(row.error_code))
+                errors[TopicPartition(topic.name, row.partition_index)] = error_of(row.error_code)
     return found

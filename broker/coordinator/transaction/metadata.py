@@ -62,10 +62,12 @@ class TransactionMetadata:
     guards it.
 
     ``has_unstored_fence``: a fencing epoch was chosen that the log has not acknowledged. It was given to nobody, so
-    the next fencing takes the same one (Kafka's hasFailedEpochFence).
+    the next fencing takes the same one (Kafka's hasFailedEpochFence). ``completing``: the pending end of a
+    transaction whose decision is stored. It tells this transaction from the id's earlier and later ones.
     """
 
     __slots__ = (
+        "completing",
         "has_unstored_fence",
         "last_producer_epoch",
         "last_producer_id",
@@ -94,6 +96,7 @@ class TransactionMetadata:
         self.start_ms = NO_TIMESTAMP
         self.last_update_ms = now_ms
         self.has_unstored_fence = False
+        self.completing: Transit | None = None
         self.weight = transaction_weight(transactional_id, NO_PARTITIONS)
 
     def __repr__(self) -> str:
@@ -166,7 +169,8 @@ class TransactionMetadata:
     def prepare_complete(self, now_ms: int) -> Transit:
         """The end of a transaction whose decision is stored. A fencing epoch is then stored, too."""
         self.has_unstored_fence = False
-        return self.prepare(COMPLETED[self.state], partitions=NO_PARTITIONS, now_ms=now_ms)
+        self.completing = self.prepare(COMPLETED[self.state], partitions=NO_PARTITIONS, now_ms=now_ms)
+        return self.completing
 
     def fence(self) -> None:
         """Raises the epoch of an ongoing transaction, so that its producer is refused. The change is not prepared:
@@ -194,11 +198,11 @@ class TransactionMetadata:
         self.start_ms = target.start_ms
         self.last_update_ms = target.last_update_ms
         self.state = target.state
-        self.pending_state = None
+        self.pending_state = self.completing = None
 
     def cancel(self) -> None:
         """Forgets a change that the log refused."""
-        self.pending_state = None
+        self.pending_state = self.completing = None
 
     def reweigh(self) -> int:
         """Brings ``weight`` up to date; returns the difference."""

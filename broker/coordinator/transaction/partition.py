@@ -20,7 +20,7 @@ from broker.coordinator.transaction.append_errors import store_error
 from broker.coordinator.transaction.decisions import NeedsProducerId, has_expired
 from broker.coordinator.transaction.memory import MAX_NAME, TransactionMemory
 from broker.coordinator.transaction.metadata import TransactionMetadata, Transit
-from broker.coordinator.transaction.partitions import Partitions, without
+from broker.coordinator.transaction.partitions import NO_PARTITIONS, Partitions, common, without
 from broker.coordinator.transaction.records import encode_key, encode_value
 from broker.coordinator.transaction.states import COMPLETED, TransactionState
 from broker.protocol.errors import Errors
@@ -32,6 +32,7 @@ T = TypeVar("T")
 # A batch of tombstones, well below the smallest max.message.bytes that makes sense for the topic.
 _TOMBSTONE_BYTES: Final = 64 << 10
 _TOMBSTONE_OVERHEAD: Final = 32
+_END_TIMEOUT_MS: Final = 30_000
 
 Decision = Errors | Transit | NeedsProducerId
 Decide = Callable[[TransactionMetadata | None, int], Decision]
@@ -173,7 +174,12 @@ class TransactionPartition:
 
         handover = _Handover(appended)
         record = (encode_key(transactional_id), encode_value(target.record()))
-        self._write([record], handover, target.timeout_ms)
+        timeout_ms = target.timeout_ms
+        if (
+            target.state in COMPLETED.values()
+        ):  # nobody waits, and each try that times out has written a record
+            timeout_ms = max(timeout_ms, _END_TIMEOUT_MS)
+        self._write([record], handover, timeout_ms)
         return handover
 
     def _write(
@@ -193,16 +199,18 @@ class TransactionPartition:
                 error = Errors.NOT_COORDINATOR if error is Errors.NONE else error
             elif error is not Errors.NONE:
                 self._refused(txn, target)
-            else:
+            elif target.state not in COMPLETED.values() or txn.completing is target:  # not over already
                 txn.complete(target)
                 difference = txn.reweigh()
                 if difference:
                     self._parts.memory.change(difference)
                 if txn.state in COMPLETED:
                     completion = self._completion(txn)
-        then(error, target if error is Errors.NONE else None)
-        if completion is not None:
-            self._parts.send_markers(completion)
+        try:
+            then(error, target if error is Errors.NONE else None)
+        finally:  # the transaction ends whether or not its producer can be answered
+            if completion is not None:
+                self._parts.send_markers(completion)
 
     def _refused(self, txn: TransactionMetadata, target: Transit) -> None:
         """The log refused the change, under the lock. The end of a transaction is tried again, so it stays pending."""
@@ -226,24 +234,34 @@ class TransactionPartition:
         target = txn.prepare_complete(self._parts.clock.wall_ms())
         return PendingCompletion(self, txn.transactional_id, target, committed, partitions)
 
+    def unmarked(self, completion: PendingCompletion, partitions: Partitions) -> Partitions:
+        """Those of the partitions that still need the marker of this transaction: none if it is over, or if this
+        broker no longer leads its partition. A late marker would end the producer's next transaction.
+        """
+        with self._lock:
+            txn = self._transactions.get(completion.transactional_id)
+            if txn is None or txn.completing is not completion.target:
+                return NO_PARTITIONS
+            return common(txn.partitions, partitions)
+
     def marked(self, completion: PendingCompletion, partitions: Partitions) -> bool:
         """These partitions have their marker, or need none. Whether all of the transaction's have it now."""
         with self._lock:
             txn = self._transactions.get(completion.transactional_id)
-            if txn is None or txn.pending_state is not completion.target.state:
+            if txn is None or txn.completing is not completion.target:
                 return False
             txn.partitions = without(txn.partitions, partitions)
             return not txn.partitions
 
     def complete(self, completion: PendingCompletion, then: Callable[[Errors], None]) -> None:
-        """Writes the end of a transaction whose partitions all have their marker."""
+        """Writes the end of a transaction whose partitions all have their marker. Does nothing if it is over."""
 
         def ended(error: Errors | NeedsProducerId, _target: Transit | None) -> None:
             then(error if isinstance(error, Errors) else Errors.UNKNOWN_SERVER_ERROR)
 
         def decide(txn: TransactionMetadata | None, _now_ms: int) -> Decision:
-            is_pending = txn is not None and txn.pending_state is completion.target.state
-            return completion.target if is_pending else Errors.NOT_COORDINATOR
+            is_pending = txn is not None and txn.completing is completion.target
+            return completion.target if is_pending else Errors.NONE
 
         self.change(completion.transactional_id, decide, ended)
 

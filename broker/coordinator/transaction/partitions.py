@@ -38,6 +38,15 @@ def joined(partitions: Partitions, others: Partitions) -> Partitions:
     return result
 
 
+def common(partitions: Partitions, others: Partitions) -> Partitions:
+    """The partitions that are in both."""
+    if partitions is others:
+        return partitions
+    nothing: frozenset[int] = frozenset()
+    both = {topic: numbers & partitions.get(topic, nothing) for topic, numbers in others.items()}
+    return {topic: numbers for topic, numbers in both.items() if numbers}
+
+
 def without(partitions: Partitions, others: Partitions) -> Partitions:
     result = dict(partitions)
     for topic, numbers in others.items():

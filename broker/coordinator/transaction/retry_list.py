@@ -6,6 +6,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
+import structlog
+
+_log = structlog.get_logger(__name__)
 T = TypeVar("T")
 RETRY_MS: Final = 100
 # So that retries take a small part of a CPU, however many transactions wait for a dead leader.
@@ -14,7 +17,8 @@ _PER_MS: Final = 10
 
 class RetryList(Generic[T]):
     """The things that failed. Thread-safe. One task tries all of them again, after a time that grows with their
-    number. ``schedule`` runs an action after so many milliseconds; ``retry`` gets the things.
+    number. ``schedule`` runs an action after so many milliseconds; ``retry`` gets the things. If it raises, it gets
+    all of them again.
     """
 
     def __init__(
@@ -43,4 +47,8 @@ class RetryList(Generic[T]):
         with self._lock:
             things, self._things = self._things, []
             self._is_scheduled = False
-        self._retry(things)
+        try:
+            self._retry(things)
+        except Exception:
+            _log.exception("retry_failed", things=len(things), action="tried again")
+            self.add(things)

@@ -239,18 +239,29 @@ class TransactionCoordinator:
         if self._late:  # those of the last round are not all aborted yet
             return
         now_ms = self._clock.wall_ms()
-        for led in self._states.partitions():
-            self._late += [
-                (led, txn.transactional_id)
-                for txn in led.transactions()
-                if decisions.has_timed_out(txn, now_ms)
-            ]
+        self._late += [
+            (led, txn.transactional_id)
+            for led in self._states.partitions()
+            for txn in led.transactions()
+            if decisions.has_timed_out(txn, now_ms)
+        ]
         self._abort_some()
 
     def _abort_some(self) -> None:
         """In parts, between which the scheduler's thread loads partitions that this broker came to lead."""
         for _ in range(min(_ABORTS_AT_ONCE, len(self._late))):
-            self._abort(*self._late.popleft())
+            led, transactional_id = self._late.popleft()
+            try:
+                self._abort(led, transactional_id)
+            except Exception:  # the others must not wait; the next round finds this one again
+                left_out = self._lines.left_out()
+                if left_out is not None:
+                    _log.exception(
+                        "transaction_abort_failed",
+                        transactional_id=transactional_id[:MAX_NAME],
+                        left_out=left_out,
+                        action="tried again",
+                    )
         if self._late and self._active:
             self._scheduler.schedule("transaction-abort", self._abort_some)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from broker.coordinator.group.messages import MemberIdentity, ProducerOfBatch
+from broker.coordinator.group.cell import GroupCell
+from broker.coordinator.group.messages import Effects, MemberIdentity, ProducerOfBatch
 from broker.coordinator.group.records import OffsetAndMetadata
 from broker.coordinator.group.transactional_offsets import CommittedOffset, TransactionalOffsets
 from broker.coordinator.group.txn_commits import TransactionalCommit
@@ -152,6 +153,23 @@ def test_a_later_plain_commit_stands_against_an_earlier_one_in_a_transaction(h: 
     assert h.offsets() == {A: 7}
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_offset_in_an_open_transaction_outlives_the_expiry_of_the_one_before_it(committed: bool) -> None:
+    h = Transactions(offsets_retention_minutes=10)
+    h.commit({A: 5, B: 6})
+    h.advance(600_000)
+    h.commit_in_transaction({A: 7})
+    h.coordinator.delete_expired()
+    assert h.stable(A) is Errors.UNSTABLE_OFFSET_COMMIT
+    assert h.offsets() == {A: 5}, "the other partition's offset has expired"
+    h.end(committed=committed)
+    assert h.offsets() == {A: 7 if committed else 5}
+    h.restart()
+    assert h.offsets() == {A: 7 if committed else 5}
+    h.coordinator.delete_expired()
+    assert h.held_bytes == recounted_bytes(h.coordinator)
+
+
 def test_a_commit_that_is_being_written_is_unstable_too(h: Transactions) -> None:
     h.appender.hold = True
     h.commit({A: 1})
@@ -213,6 +231,22 @@ def test_groups_without_an_open_transaction_are_not_searched_for_a_marker(h: Tra
     h.end(committed=True)
     assert registry.in_transactions(0) == []
     assert registry.in_transactions(7) is None
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_marker_of_another_producer_does_not_hide_a_group_whose_commit_begins(
+    committed: bool, h: Transactions, monkeypatch
+) -> None:
+    def run_between_markers(cell: GroupCell, decide: Callable[..., Effects]) -> None:
+        h.coordinator.transactions.on_marker(OffsetsMarker(0, PID + 1, 0, True))
+        monkeypatch.undo()
+        cell.run(decide)
+        h.end(committed=committed)
+
+    monkeypatch.setattr(GroupCell, "run", run_between_markers)
+    h.commit_in_transaction({A: 5})
+    assert h.stable(A) == (5 if committed else -1)
+    assert h.coordinator._registry.in_transactions(0) == []
 
 
 def test_offsets_beyond_the_memory_are_refused() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
@@ -50,7 +52,7 @@ def receive(leader: ScriptedLeader) -> tuple[int, Any]:
     return correlation_id, codec.decode(ApiKey.WRITE_TXN_MARKERS, 1, "request", body)
 
 
-def answer(leader: ScriptedLeader, correlation_id: int, message: Any, *errors: Errors) -> None:
+def answer(leader: ScriptedLeader, correlation_id: int, message: Any, *errors: int) -> None:
     """The errors of each marker's partitions, in order; the last one for all that follow."""
     rows = []
     for marker in message.markers:
@@ -134,3 +136,39 @@ def test_a_stop_does_not_wait_for_a_leader_that_is_silent(h: Harness, leader: Sc
     h.markers.shutdown()
     assert h.state() == "PrepareCommit"
     assert h.scheduler.run() == []
+
+
+def end_without_threads(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        end(h, "tx")
+
+
+def test_a_sender_without_a_thread_tries_again(h: Harness, leader: ScriptedLeader, monkeypatch) -> None:
+    end_without_threads(h, monkeypatch)
+    assert h.scheduler.run() == ["txn-markers"]
+    leader.accept()
+    correlation_id, message = receive(leader)
+    answer(leader, correlation_id, message)
+    wait_until(lambda: h.state() == "CompleteCommit", what="the end is stored")
+
+
+def test_a_sender_that_never_had_a_thread_stops(h: Harness, monkeypatch) -> None:
+    end_without_threads(h, monkeypatch)
+    h.markers.shutdown()
+    assert h.state() == "PrepareCommit"
+
+
+def test_an_error_that_kafka_39_does_not_have_is_asked_again(h: Harness, leader: ScriptedLeader) -> None:
+    end(h, "tx")
+    leader.accept()
+    correlation_id, message = receive(leader)
+    answer(leader, correlation_id, message, Errors.NONE, ErrorCode.invalid_record_state)
+    wait_until(h.scheduler.run, what="the next try is scheduled")
+    correlation_id, message = receive(leader)
+    assert message.markers[0].topics[0].partition_indexes == (1,), "the other answers count"
+    answer(leader, correlation_id, message)
+    wait_until(lambda: h.state() == "CompleteCommit", what="the end is stored")

@@ -46,3 +46,18 @@ def test_very_many_wait_longer_so_that_they_take_a_bounded_part_of_a_cpu() -> No
     retries = Retries()
     retries.list.add(range(100_000))
     assert [delay_ms for _, delay_ms in retries.scheduled] == [10_000]
+
+
+def test_what_could_not_be_tried_is_tried_again() -> None:
+    retries = Retries()
+
+    def retry(_things: list[int]) -> None:
+        raise RuntimeError("out of memory")
+
+    retries.list._retry, working = retry, retries.list._retry
+    retries.list.add([1, 2])
+    retries.run()
+    assert retries.list.size == 2
+    retries.list._retry = working
+    retries.run()
+    assert retries.tried == [[1, 2]]

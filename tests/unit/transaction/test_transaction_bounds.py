@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.coordinator.transaction.metadata import TransactionMetadata
+from broker.coordinator.transaction.partition import TransactionPartition
 from broker.coordinator.transaction.partitions import partitions_of
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
@@ -247,3 +248,31 @@ def test_very_many_time_outs_are_a_few_lines_in_the_log(h: Harness) -> None:
         h.coordinator.abort_timed_out()
     assert {h.state(f"tx-{number}") for number in range(300)} == {"CompleteAbort"}
     assert len([line for line in logs if line["event"] == "transaction_timed_out"]) == 100
+
+
+def test_an_abort_that_fails_does_not_hold_up_the_others(h: Harness, monkeypatch) -> None:
+    for number in range(1_500):
+        name = f"tx-{number}"
+        h.add(h.producer(name=name, timeout_ms=10), name=name)
+    h.advance(20)
+    change, failures = TransactionPartition.change, [RuntimeError("out of memory")]
+
+    def failing_once(led: TransactionPartition, *args: object) -> None:
+        if failures:
+            raise failures.pop()
+        change(led, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TransactionPartition, "change", failing_once)
+    h.coordinator.abort_timed_out()
+    h.scheduler.run()
+    assert len(h.cluster.written[T0]) == 1_499
+    h.coordinator.abort_timed_out()
+    assert len(h.cluster.written[T0]) == 1_500
+
+
+def test_the_end_of_a_transaction_has_time_to_be_stored_whatever_time_its_producer_has(h: Harness) -> None:
+    producer = h.producer(timeout_ms=1)
+    h.add(producer)
+    h.end(producer)
+    assert h.state() == "CompleteCommit"
+    assert h.appender.timeouts_ms == [1, 1, 1, 30_000]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
 import pytest
 
+from broker.coordinator.transaction.markers import Outgoing
+from broker.coordinator.transaction.partition import PendingCompletion
 from broker.protocol.errors import Errors
-from tests.support.transaction_fakes import BROKER, T0, T1, T2, Harness
+from tests.support.transaction_fakes import BROKER, T0, T1, T2, Answers, Harness
 
 
 @pytest.fixture
@@ -139,3 +144,105 @@ def test_a_transaction_without_partitions_ends_at_once(h: Harness) -> None:
     assert h.end(producer) is Errors.NONE
     assert h.state() == "CompleteCommit"
     assert h.cluster.requests == []
+
+
+# -- failures of this broker
+
+
+def completions(h: Harness) -> list[PendingCompletion]:
+    """The transactions that wait for their markers."""
+    return [
+        PendingCompletion(
+            led, txn.transactional_id, txn.completing, txn.state.name == "PrepareCommit", txn.partitions
+        )
+        for led in h.states.partitions()
+        for txn in led.transactions()
+        if txn.completing is not None
+    ]
+
+
+class Failing(Harness):
+    """A coordinator whose next ends of transactions are stored and then raise, as when the answer to another request
+    cannot be sent.
+    """
+
+    failures = 0
+
+    @contextmanager
+    def putting_off(self) -> Iterator[None]:
+        yield
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("another request's callback failed")
+
+
+def test_an_answer_that_fails_halfway_does_not_send_markers_into_the_next_transaction() -> None:
+    h = Failing()
+    h.cluster.hold = True
+    producers = {name: h.producer(name=name) for name in ("a", "b")}
+    for name, producer in producers.items():
+        h.add(producer, T0, name=name)
+        h.end(producer, name=name)
+    requests = [Outgoing(c, c.partitions) for c in completions(h)]
+    h.failures = 1
+    h.cluster.release()
+    assert {h.state(name) for name in producers} == {"CompleteCommit"}
+    h.add(producers["a"], T0, name="a")
+    h.cluster.written.clear()
+    h.markers._failed.add(requests)
+    h.cluster.hold = False
+    h.scheduler.run()
+    assert (h.state("a"), h.cluster.written) == ("Ongoing", {})
+
+
+def test_a_late_marker_does_not_count_for_the_next_transaction_that_ends_alike(h: Harness) -> None:
+    h.cluster.hold = True
+    producer = h.producer()
+    h.add(producer, T0)
+    h.end(producer)
+    (late,) = completions(h)
+    h.cluster.release()
+    h.add(producer, T0)
+    h.end(producer)
+    assert h.markers.log_append_retries == 0
+    assert late.led.unmarked(late, late.partitions) == {}
+    assert not late.led.marked(late, late.partitions)
+    assert h.state() == "PrepareCommit"
+    h.cluster.release()
+    assert h.state() == "CompleteCommit"
+
+
+def test_an_end_that_is_stored_twice_counts_once(h: Harness) -> None:
+    h.cluster.hold = h.appender.hold = False
+    producer = h.producer()
+    h.add(producer, T0)
+    h.cluster.hold = True
+    h.end(producer)
+    (completion,) = completions(h)
+    h.appender.hold = True
+    stored = Answers()
+    completion.led.complete(completion, stored)
+    h.cluster.release()
+    h.appender.release()
+    assert (stored.result, h.state(), h.markers.log_append_retries) == (Errors.NONE, "CompleteCommit", 0)
+
+
+def test_markers_that_cannot_be_placed_are_placed_later(h: Harness) -> None:
+    working, h.markers._metadata = h.markers._metadata, None
+    ended(h)
+    assert h.state() == "PrepareCommit"
+    h.markers._metadata = working
+    h.scheduler.run()
+    assert h.state() == "CompleteCommit"
+
+
+def test_a_transaction_ends_although_its_producer_cannot_be_answered(h: Harness) -> None:
+    producer = h.producer()
+    h.add(producer, T0)
+
+    def respond(_error: Errors) -> None:
+        raise RuntimeError("the connection is gone")
+
+    with suppress(RuntimeError):
+        h.coordinator.end("tx", producer, True, respond)
+    assert h.state() == "CompleteCommit"
