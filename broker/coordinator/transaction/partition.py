@@ -174,12 +174,9 @@ class TransactionPartition:
 
         handover = _Handover(appended)
         record = (encode_key(transactional_id), encode_value(target.record()))
-        timeout_ms = target.timeout_ms
-        if (
-            target.state in COMPLETED.values()
-        ):  # nobody waits, and each try that times out has written a record
-            timeout_ms = max(timeout_ms, _END_TIMEOUT_MS)
-        self._write([record], handover, timeout_ms)
+        # Nobody waits for an end, and each try that times out has written a record.
+        least_ms = _END_TIMEOUT_MS if target.state in COMPLETED.values() else 0
+        self._write([record], handover, max(target.timeout_ms, least_ms))
         return handover
 
     def _write(
