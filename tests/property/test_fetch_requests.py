@@ -17,6 +17,7 @@ from broker.protocol.fetch_requests import FINAL_EPOCH, NO_SESSION, FetchRequest
 
 VERSIONS = range(APIS[ApiKey.FETCH].min_version, APIS[ApiKey.FETCH].max_version + 1)
 TOPIC_IDS_FROM = 13
+RACKS_FROM = 11
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -47,6 +48,7 @@ def requests(draw: st.DrawFn, version: int) -> FetchRequest:
         if version >= 7
         else [],
         version >= TOPIC_IDS_FROM,
+        draw(st.just("") | names) if version >= RACKS_FROM else "",
     )
 
 
@@ -86,7 +88,7 @@ def written(request: FetchRequest, version: int) -> bytes:
         "forgotten_topics_data": [
             {topic: key, "partitions": partitions} for key, partitions in request.forgotten
         ],
-        "rack_id": "r1",
+        "rack_id": request.rack,
     }
     return codec.encode(ApiKey.FETCH, version, "request", fields)
 
@@ -122,13 +124,14 @@ def test_any_bytes_are_read_or_refused(version: int, body: bytes) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_stands_behind_a_request_is_ignored(version: int) -> None:
     by_id = version >= TOPIC_IDS_FROM
-    request = FetchRequest(-1, -1, 500, 1, 1 << 20, 0, NO_SESSION, FINAL_EPOCH, [], [], by_id)
+    rack = "r1" if version >= RACKS_FROM else ""
+    request = FetchRequest(-1, -1, 500, 1, 1 << 20, 0, NO_SESSION, FINAL_EPOCH, [], [], by_id, rack)
     body = written(request, version) + b"\0\0\0"
     assert parse_fetch_request(memoryview(body), version) == request
 
 
 def test_tagged_fields_that_nobody_knows_are_skipped() -> None:
-    request = FetchRequest(3, 9, 500, 1, 1 << 20, 0, NO_SESSION, FINAL_EPOCH, [], [], True)
+    request = FetchRequest(3, 9, 500, 1, 1 << 20, 0, NO_SESSION, FINAL_EPOCH, [], [], True, "r1")
     body = written(request, 17)
     count, rest = body[-16], body[-15:]
     assert count == 1
