@@ -37,6 +37,19 @@ def reboot_turn(
     return REBOOT if float(own["age_s"]) >= min_uptime_s else NOTHING
 
 
+def reboot_still(seen: Mapping[str, Any], turn: str, *, only_needed: bool, dry_run: bool) -> str:
+    """Returns what a host is to do whose `turn` has come, by `seen`, a new result of host_boot_info: another run may
+    have rebooted it since it was chosen. Its note is gone once it was seen back. A `dry_run` writes no notes.
+    """
+    if seen["noted"] not in {"", seen["boot_id"]}:
+        return AWAIT
+    if turn != REBOOT:
+        return turn
+    if only_needed:
+        return REBOOT if seen["needed"] else NOTHING
+    return REBOOT if seen["noted"] or dry_run else NOTHING
+
+
 def reboot_place(host: Mapping[str, Any]) -> str:
     """Returns the place of a host in the order: `broken`, `others`, `controller`, and last `leader`, the host of
     ZooKeeper's leader. Takes its variables.
@@ -50,4 +63,4 @@ class FilterModule:
     """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Any]:
-        return {"reboot_turn": reboot_turn, "reboot_place": reboot_place}
+        return {"reboot_turn": reboot_turn, "reboot_place": reboot_place, "reboot_still": reboot_still}

@@ -1,5 +1,7 @@
 """Which hosts playbooks/reboot.yml reboots, in which order, and how it knows a boot."""
 
+import pytest
+
 from tests.support.deploy_code import load
 
 reboot = load("plugins/filter/reboot.py")
@@ -45,6 +47,28 @@ def test_of_hosts_that_say_whether_they_need_it_only_those_are_rebooted():
 
 def test_with_an_upgrade_it_is_known_in_the_turn_whether_a_host_needs_it():
     assert turns(host("a"), host("b"), only_needed=True, upgrade=True) == ["reboot", "reboot"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "turn"),
+    [
+        ({"noted": "b1"}, "reboot"),
+        ({"noted": "b1", "boot": "b2"}, "await"),
+        ({}, "nothing"),
+    ],
+    ids=["it is as it was", "the other run waits for it", "the other run saw it back"],
+)
+def test_a_host_that_another_run_has_rebooted_since_it_was_chosen_is_not_rebooted_again(seen, turn):
+    found = host("a", **seen)["broker_boot_seen"]
+    assert reboot.reboot_still(found, "reboot", only_needed=False, dry_run=False) == turn
+
+
+def test_in_its_turn_a_host_that_needs_no_reboot_any_more_is_left_alone_and_a_dry_run_shows_what_was_chosen():
+    fresh, needing = host("a")["broker_boot_seen"], host("a", needed=True)["broker_boot_seen"]
+    assert reboot.reboot_still(fresh, "reboot", only_needed=True, dry_run=False) == "nothing"
+    assert reboot.reboot_still(needing, "reboot", only_needed=True, dry_run=False) == "reboot"
+    assert reboot.reboot_still(fresh, "reboot", only_needed=False, dry_run=True) == "reboot"
+    assert reboot.reboot_still(fresh, "nothing", only_needed=False, dry_run=True) == "nothing"
 
 
 def test_a_host_that_was_not_reached_does_not_count():
