@@ -28,6 +28,8 @@ PARTITIONS = 6
 HOSTS = ("h1", "h2", "h3")
 # On a machine that does other things as well; docs/operations.md has what a quiet one measures.
 MOST_S = 10.0
+# A broker that serves again fetches what it missed, and gets its leaderships back.
+REPLICATES_S = 15.0
 # A host has version 1 of a package, and a mirror has version 2, which needs a reboot.
 NEW_PACKAGE = r"""
 set -e
@@ -135,15 +137,24 @@ def test_all_hosts_are_rebooted_once_in_two_halves_under_load_and_a_third_run_ch
     assert load.acked <= numbers_in(cluster.bootstrap, topic, PARTITIONS)
     order = turns(lab, began)
     assert order[-1][2] == leader
-    ends = [stopped for stopped, _, _ in order[1:]] + [ended]
-    gaps = [load.longest_gap(stopped, end) for (stopped, _, _), end in zip(order, ends, strict=True)]
-    print(gaps)
+    longest = load.longest_gap(began, ended)
+    print(longest)
     rows = [
-        {"host": host, "down_s": served - stopped, "longest_gap_s": gap.s}
-        for (stopped, served, host), gap in zip(order, gaps, strict=True)
+        {
+            "host": host,
+            "down_s": served - stopped,
+            "longest_gap_s": load.longest_gap(stopped, served + REPLICATES_S).s,
+        }
+        for stopped, served, host in order
     ]
-    keep_figures("reboot", {"took_s": ended - began, "records": len(load.acked), "lost": 0}, rows)
-    assert max(row["longest_gap_s"] for row in rows) < MOST_S, rows
+    whole = {
+        "took_s": ended - began,
+        "records": len(load.acked),
+        "lost": 0,
+        "longest_gap_s": longest.s,
+    }
+    keep_figures("reboot", whole, rows)
+    assert longest.s < MOST_S, rows
     assert changed(make("reboot", f"LAB={lab.name}").stdout) == dict.fromkeys(HOSTS, 0)
     assert boots(lab) == after
 
