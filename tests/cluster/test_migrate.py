@@ -10,19 +10,17 @@ import time
 
 import pytest
 import yaml
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from rig.wait import wait_until
+from chaos.anomalies import summary
+from chaos.load import Load, LoadPlan, findings
 from tests.support.deploying import ROOT, changed, make
 from tests.support.figures import keep_figures
 from tests.support.kafka_hosts import CONFIG, LOG_DIRS, PORT, install_kafka, kafka_bind
 from tests.support.labs import lab_session
-from tests.support.numbered_load import numbers_in
-from tests.support.timed_load import TimedLoad
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-TOPIC, PARTITIONS = "moved", 6
+PLAN = LoadPlan(topics=1, partitions=6, records_per_s=200, seed=11)
 LANDLINE, KAFKA = "landline-broker@{}.service", "kafka.service"
 
 
@@ -55,10 +53,7 @@ def inventory(lab, tmp_path_factory):
 def bootstrap(lab, inventory):
     play(lab, inventory / "zookeeper.yml", "deploy.yml", "--tags", "zookeeper")
     install_kafka(lab)
-    bootstrap = ",".join(f"{host.address}:{PORT}" for host in lab.hosts)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)], operation_timeout=30)[TOPIC].result(60)
-    return bootstrap
+    return ",".join(f"{host.address}:{PORT}" for host in lab.hosts)
 
 
 def play(lab, inventory, book, *more, check=True):
@@ -114,10 +109,10 @@ def stops(lab, unit, since):
 def rows_of(load, lab, unit, way, began, ended):
     told = [(at, host) for at, host in stops(lab, unit, began) if at < ended]
     ends = [at for at, _ in told[1:]] + [ended]
-    gaps = [load.longest_gap(at, end) for (at, _), end in zip(told, ends, strict=True)]
+    gaps = [max(load.gaps_s(at, end).values()) for (at, _), end in zip(told, ends, strict=True)]
     print(way, gaps)
     return [
-        {"way": way, "host": host, "took_s": end - at, "longest_gap_s": gap.s}
+        {"way": way, "host": host, "took_s": end - at, "longest_gap_s": gap}
         for (at, host), end, gap in zip(told, ends, gaps, strict=True)
     ]
 
@@ -130,8 +125,21 @@ def refuses_a_key_by_its_name(lab, inventory):
     return code != 0 and "principal.builder.class: Java classes cannot be used" in words
 
 
+def assert_no_anomaly(lab, load, directory):
+    """In what the clients saw, by the history checker, and in what the brokers have in both log directories."""
+    history = load.finish(timeout_s=240)
+    places = {}
+    for host in lab.hosts:
+        place = places[host.index] = directory / host.name
+        place.mkdir()
+        for log_dir in LOG_DIRS:
+            for replica in (lab.files.root(host) / log_dir.lstrip("/")).glob("*-*"):
+                (place / replica.name).symlink_to(replica)
+    assert not (found := findings(history, places)), summary(found)
+
+
 def test_three_brokers_of_kafka_become_landlines_and_kafkas_again_under_load_and_nothing_is_lost(
-    lab, inventory, bootstrap
+    lab, inventory, bootstrap, tmp_path
 ):
     before = runs(lab)
     assert refuses_a_key_by_its_name(lab, inventory)
@@ -140,8 +148,8 @@ def test_three_brokers_of_kafka_become_landlines_and_kafkas_again_under_load_and
     assert words.count(" may stop") == 3
     assert runs(lab) == before
     rows, began = [], time.monotonic()
-    with TimedLoad(bootstrap, TOPIC, PARTITIONS) as load:
-        wait_until(lambda: len(load.acked) > 500, 120)
+    with Load(bootstrap, PLAN, tmp_path, run="moved") as load:
+        load.await_progress(500, timeout_s=120)
         migrate(lab, inventory)
         ended = time.monotonic()
         assert set(owners(lab).values()) == {"landline"}
@@ -163,17 +171,16 @@ def test_three_brokers_of_kafka_become_landlines_and_kafkas_again_under_load_and
         again = time.monotonic()
         migrate(lab, inventory, "-e", "migrate_to=kafka")
         ended = time.monotonic()
-        reached = len(load.acked)
-        wait_until(lambda: len(load.acked) > reached + 500, 120)
-    assert set(owners(lab).values()) == {"kafka"}
-    assert load.failed == []
-    assert load.acked <= numbers_in(bootstrap, TOPIC, PARTITIONS)
-    for since, until in ((back, again), (again, ended)):
-        rows += [
-            row
-            for row in rows_of(load, lab, LANDLINE, "back to Kafka", since, until)
-            if since == again or row["host"] != "h2"
-        ]
-    keep_figures("migrate", {"took_s": ended - began, "records": len(load.acked), "lost": 0}, rows)
+        load.await_progress(500, timeout_s=120)
+        for since, until in ((back, again), (again, ended)):
+            rows += [
+                row
+                for row in rows_of(load, lab, LANDLINE, "back to Kafka", since, until)
+                if since == again or row["host"] != "h2"
+            ]
+        assert set(owners(lab).values()) == {"kafka"}
+        assert_no_anomaly(lab, load, tmp_path)
+        assert load.failed() == 0
+    keep_figures("migrate", {"took_s": ended - began, "records": load.acked(), "lost": 0}, rows)
     _, said, _ = migrate(lab, inventory, "-e", "migrate_to=kafka")
     assert changed(said) == dict.fromkeys(before, 0)

@@ -11,20 +11,19 @@ import subprocess
 import time
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
+from chaos.anomalies import summary
+from chaos.load import Load, LoadPlan, findings
 from lab.errors import LabError
 from rig.topics import delete_topics
 from rig.wait import wait_until
 from tests.support.deploying import ROOT, changed, make
 from tests.support.figures import keep_figures
 from tests.support.lab_cluster import LAB_ENV
-from tests.support.numbered_load import numbers_in
-from tests.support.timed_load import TimedLoad
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-PARTITIONS = 6
+PLAN = LoadPlan(topics=1, partitions=6, records_per_s=200, seed=7)
 HOSTS = ("h1", "h2", "h3")
 # On a machine that does other things as well; docs/operations.md has what a quiet one measures.
 MOST_S = 10.0
@@ -55,14 +54,21 @@ echo 'deb [trusted=yes] file:/srv/packages ./' >/etc/apt/sources.list.d/test.lis
 
 
 @pytest.fixture
-def topic(cluster):
-    name = f"reboot-{os.getpid()}"
-    config = {"min.insync.replicas": "2"}
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    new = NewTopic(name, PARTITIONS, 3, config=config)
-    admin.create_topics([new], operation_timeout=30)[name].result(60)
-    yield name
-    delete_topics(cluster.bootstrap, [name])
+def load(cluster, tmp_path):
+    with Load(cluster.bootstrap, PLAN, tmp_path, run=f"reboot-{os.getpid()}") as load:
+        load.await_progress(500, timeout_s=120)
+        yield load
+    delete_topics(cluster.bootstrap, load.topics)
+
+
+def assert_no_anomaly(lab, load):
+    """In what the clients saw, by the history checker, and in what the brokers have."""
+    history = load.finish(timeout_s=240)
+    places = {
+        int(host[1:]): lab.files.root(lab.host(host)) / f"var/lib/landline/broker-{host[1:]}"
+        for host in HOSTS
+    }
+    assert not (found := findings(history, places)), summary(found)
 
 
 def boots(lab):
@@ -100,6 +106,11 @@ def turns(lab, since):
     return sorted(found)
 
 
+def longest_gap_s(load, begin, end):
+    """The longest time for which a partition's producers got no acknowledgement."""
+    return max(load.gaps_s(begin, end).values())
+
+
 def interrupt_when(is_time, lab):
     """Runs the playbook until it is time, then ends it as ^C does."""
     argv = [str(ROOT / ".venv/bin/ansible-playbook"), "playbooks/reboot.yml", "-e", "reboot_min_uptime_s=0"]
@@ -111,21 +122,16 @@ def interrupt_when(is_time, lab):
         os.killpg(playing.pid, signal.SIGINT)
 
 
-def test_all_hosts_are_rebooted_once_in_two_halves_under_load_and_a_third_run_changes_nothing(
-    lab, cluster, topic
-):
+def test_all_hosts_are_rebooted_once_in_two_halves_under_load_and_a_third_run_changes_nothing(lab, load):
     before, leader = boots(lab), next(host for host in HOSTS if mode(lab, host) == "leader")
     began = time.monotonic()
-    with TimedLoad(cluster.bootstrap, topic, PARTITIONS) as load:
-        wait_until(lambda: len(load.acked) > 500, 120)
-        interrupt_when(lambda: any(boot(lab, host) not in {"", before[host]} for host in HOSTS), lab)
-        first = boots(lab)
-        dry = make("reboot", f"LAB={lab.name}", "ANSIBLE_ARGS=--check").stdout
-        assert boots(lab) == first
-        make("reboot", f"LAB={lab.name}")
-        ended = time.monotonic()
-        reached = len(load.acked)
-        wait_until(lambda: len(load.acked) > reached + 500, 120)
+    interrupt_when(lambda: any(boot(lab, host) not in {"", before[host]} for host in HOSTS), lab)
+    first = boots(lab)
+    dry = make("reboot", f"LAB={lab.name}", "ANSIBLE_ARGS=--check").stdout
+    assert boots(lab) == first
+    make("reboot", f"LAB={lab.name}")
+    ended = time.monotonic()
+    load.await_progress(500, timeout_s=120)
     after = boots(lab)
     (rebooted,) = [host for host in HOSTS if first[host] != before[host]]
     assert after[rebooted] == first[rebooted]
@@ -133,28 +139,27 @@ def test_all_hosts_are_rebooted_once_in_two_halves_under_load_and_a_third_run_ch
     # A dry run gives nothing back of what the first half left: it says who has the permit, and for whom.
     told = rf"broker \d may not stop: the permit is held by \S+ \(run \w+\) for broker {rebooted[1:]}:"
     assert len(re.findall(told, re.sub(r"\s+", " ", dry))) == 2
-    assert load.failed == []
-    assert load.acked <= numbers_in(cluster.bootstrap, topic, PARTITIONS)
     order = turns(lab, began)
     assert order[-1][2] == leader
-    longest = load.longest_gap(began, ended)
-    print(longest)
+    longest_s = longest_gap_s(load, began, ended)
     rows = [
         {
             "host": host,
             "down_s": served - stopped,
-            "longest_gap_s": load.longest_gap(stopped, served + REPLICATES_S).s,
+            "longest_gap_s": longest_gap_s(load, stopped, min(served + REPLICATES_S, ended)),
         }
         for stopped, served, host in order
     ]
     whole = {
         "took_s": ended - began,
-        "records": len(load.acked),
+        "records": load.acked(),
         "lost": 0,
-        "longest_gap_s": longest.s,
+        "longest_gap_s": longest_s,
     }
+    assert_no_anomaly(lab, load)
+    assert load.failed() == 0
     keep_figures("reboot", whole, rows)
-    assert longest.s < MOST_S, rows
+    assert longest_s < MOST_S, rows
     assert changed(make("reboot", f"LAB={lab.name}").stdout) == dict.fromkeys(HOSTS, 0)
     assert boots(lab) == after
 
