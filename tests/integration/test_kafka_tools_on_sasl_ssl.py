@@ -89,11 +89,11 @@ def test_the_documented_commands_make_a_user_who_writes_and_reads(desk: Desk) ->
     )
     assert "Created topic orders" in done()
     assert "Adding ACLs for resource" in done()
+    await_acls(desk.cluster, "User:carol", 5)  # at each broker: the next tool asks any
     listed = done()
     for resource, operation in (("TOPIC, name=orders", "WRITE"), ("GROUP, name=reports", "READ")):
         (block,) = re.findall(rf"resourceType={resource},.*?\n *\n", listed, re.DOTALL)
         assert f"operation={operation}," in block
-    await_acls(desk.cluster, "User:carol", 5)
     write, read = next(steps), next(steps)
     # Until both brokers know of her password; a refused attempt writes nothing.
     wait_until(lambda: "Exception" not in desk.run(write, "one\ntwo\n").said, what="carol may log in")
