@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +9,11 @@ import pytest
 
 from broker.protocol.errors import Errors
 from rig.brokers import Cluster
-from rig.landline_broker import LandlineBroker
 from rig.topics import await_full_isr, create_topic, partition_leaders
 from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
 from tests.support.peers import CLUSTER_CONFIG
-from tests.support.traced_broker import read_report
+from tests.support.traced_cluster import traced_cluster
 from tests.support.transactional_producer import TOPIC, Roaming
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -31,25 +29,14 @@ CONFIG = {
 @pytest.fixture
 def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[Cluster]:
     """Three brokers whose locks are traced: none is taken against the order of docs/design.md."""
-    zk_connect = zookeeper.chroot()
-    reports = {n: tmp_path / f"locks-{n}" for n in (1, 2, 3)}
-    brokers = {
-        n: LandlineBroker(
-            n,
-            zk_connect,
-            tmp_path / f"broker-{n}",
-            CONFIG,
-            command=[sys.executable, "-m", "tests.support.traced_broker", str(report)],
-        )
-        for n, report in reports.items()
-    }
-    with Cluster(brokers, zk_connect) as running:
+    with traced_cluster(
+        zookeeper,
+        tmp_path,
+        CONFIG,
+        {"TransactionPartition._lock", "TransactionStateManager._lock", "MarkerSender._changed"},
+    ) as running:
         create_topic(running.bootstrap, TOPIC, 3, 1)
         yield running
-    seen = [read_report(report) for report in reports.values()]
-    assert not set().union(*(problems for _, _, problems in seen))
-    taken = set().union(*(names for names, _, _ in seen))
-    assert taken >= {"TransactionPartition._lock", "TransactionStateManager._lock", "MarkerSender._changed"}
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ What the records mean is the matter of each coordinator's own replay.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -37,9 +38,9 @@ class BatchReplay:
         self.skipped = 0
         self.first_skipped: tuple[int, str] | None = None
 
+    @abstractmethod
     def feed_record(self, record: Record, header: BatchHeader) -> None:
         """Takes one record. Raises ValueError if it cannot be read."""
-        raise NotImplementedError
 
     def feed_marker(self, header: BatchHeader, records: list[Record]) -> None:
         """Takes a control batch, which by default means nothing."""
