@@ -21,6 +21,7 @@ from kazoo.retry import KazooRetry
 
 ANSWER_TIMEOUT_S = 5.0
 GROUP_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
 
 
 class UnknownError(Exception):

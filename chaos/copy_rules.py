@@ -29,20 +29,20 @@ def _exactly_once(facts: Facts, found: Transactions) -> Iterator[Anomaly]:
         if transaction.took_effect(facts):
             for record in transaction.records:
                 copied[record.copy_of].append(record)
-    outputs = {record.topic for original, written in copied.items() if original for record in written}
+    outputs = {copy.topic for original, written in copied.items() if original for copy in written}
     cut = any(known.start > 0 for (topic, _), known in facts.ranges.items() if topic in outputs)
     for stored_in, records in facts.final.items():
         if stored_in[0] not in sources:
             continue
-        for offset, record in records.items():
+        for offset, original in records.items():
             place = (*stored_in, offset)
-            visible = [copy for copy in copied[record] if copy.record_id in facts.places]
+            visible = [copy for copy in copied[original] if copy.record_id in facts.places]
             if len(visible) > 1:
                 names = ", ".join(f"{copy.record_id} of {copy.transaction}" for copy in visible)
-                yield _about(facts, AnomalyKind.COPIED_TWICE, record, place, f"its copies are {names}")
-            elif not copied[record] and not cut:
+                yield _about(facts, AnomalyKind.COPIED_TWICE, original, place, f"its copies are {names}")
+            elif not copied[original] and not cut:
                 detail = "no committed transaction has a copy"
-                yield _about(facts, AnomalyKind.NOT_COPIED, record, place, detail)
+                yield _about(facts, AnomalyKind.NOT_COPIED, original, place, detail)
 
 
 def _about(facts: Facts, kind: AnomalyKind, record: str, place: Place, detail: str) -> Anomaly:

@@ -72,6 +72,7 @@ def run_round(cluster: ClusterUnderTest, load: Load, step: Step, observer: Obser
         # A leader that was cut off from its followers may not have noticed yet that they are back, and its
         # request to remove them from the ISR may still be on its way. The next fault must not come before.
         load.await_progress_everywhere(scenario.heals_within_s)
+        load.await_transactions(scenario.heals_within_s)
         cluster.await_whole(load.topics, scenario.heals_within_s)
         if step.number % ROUNDS_A_WATERMARK == 0:
             load.observe_high_watermarks()
