@@ -103,6 +103,11 @@ class Work:
         return {**own, **self.client_config}
 
 
+def transactional_id(group: str, producer: str) -> str:
+    """The transactional id of one of the load's producers."""
+    return f"{group}-{producer}"
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What happened in a process until ``through_s``: counts since its start, bursts since its

@@ -20,13 +20,13 @@ from typing import Self, TypeVar
 from chaos.ack_times import AckTimes, Partition
 from chaos.anomalies import Anomaly
 from chaos.checker import check_all
-from chaos.client_process import Command, Drain, LoadPlan, Rebalance, Report, Stop, Work
+from chaos.client_process import Command, Drain, LoadPlan, Rebalance, Report, Stop, Work, transactional_id
 from chaos.consuming import run_consumers
 from chaos.final_log import read_ends, read_final_log, read_group_offsets
 from chaos.history import History, Trouble
 from chaos.history_file import HistoryWriter, read_history
 from chaos.late_commits import undone_by_late_commits
-from chaos.producing import run_producers
+from chaos.producing import run_producers, transactional_names
 from chaos.resent import ReplicaLogs, resent_by_client
 from rig.topics import create_topic
 from rig.wait import wait_until
@@ -93,6 +93,11 @@ class Load:
     def group(self) -> str:
         """The members' group."""
         return f"{self._run}-group"
+
+    @property
+    def transactional_id(self) -> str:
+        """The first transactional producer's."""
+        return transactional_id(self.group, transactional_names(self._plan)[0])
 
     @property
     def history_paths(self) -> list[Path]:

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from chaos.ack_times import Partition
 from chaos.client_process import (
     Command,
+    LoadPlan,
     ProcessSide,
     Records,
     Stop,
@@ -59,9 +60,9 @@ def kinds_of(work: Work) -> dict[str, str]:
     return plain | {f"idem{number}": IDEMPOTENT for number in range(work.plan.producers_idempotent)}
 
 
-def transactional_of(work: Work) -> list[str]:
+def transactional_names(plan: LoadPlan) -> list[str]:
     """The names of the transactional producers, without the copier."""
-    return [f"txn{number}" for number in range(work.plan.producers_transactional)]
+    return [f"txn{number}" for number in range(plan.producers_transactional)]
 
 
 def run_producers(work: Work, connection: Connection) -> None:
@@ -69,7 +70,7 @@ def run_producers(work: Work, connection: Connection) -> None:
     transactions wrote is copied.
     """
     set_up_process(work.log_path)
-    kinds, transactional = kinds_of(work), transactional_of(work)
+    kinds, transactional = kinds_of(work), transactional_names(work.plan)
     stopping, written, ended = threading.Event(), threading.Event(), threading.Event()
     copiers = [NAME] if transactional else []
     with HistoryWriter(

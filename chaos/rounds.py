@@ -110,7 +110,7 @@ def resolve(cluster: ClusterUnderTest, load: Load, role: Role, pick: int) -> Vic
             follower = others[pick // len(partitions) % len(others)]
             ends = (chosen.leader, follower) if role is Role.LEADER else (follower, chosen.leader)
             return Victims((ends[0],), ends[1])
-        case Role.CONTROLLER | Role.COORDINATOR | Role.ZOOKEEPER_LEADER:
+        case Role.CONTROLLER | Role.COORDINATOR | Role.TRANSACTION_COORDINATOR | Role.ZOOKEEPER_LEADER:
             one = _one(cluster, load, role)
             others = [each for each in everybody if each != one]
             return Victims((one,), others[pick % len(others)])
@@ -123,4 +123,6 @@ def _one(cluster: ClusterUnderTest, load: Load, role: Role) -> int:
         return cluster.zookeeper_leader()
     if role is Role.CONTROLLER:
         return cluster.coordination.controller()
+    if role is Role.TRANSACTION_COORDINATOR:
+        return cluster.coordination.transaction_coordinator(load.transactional_id)
     return cluster.coordination.coordinator(load.group)

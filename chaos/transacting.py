@@ -12,7 +12,7 @@ from itertools import count
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from chaos.ack_times import Partition
-from chaos.client_process import Records, Work
+from chaos.client_process import Records, Work, transactional_id
 from chaos.history import (
     ABORTED,
     COMMITTED,
@@ -33,8 +33,9 @@ from rig.wait import last_for
 CALL_S = 20.0
 """Seconds for which a call is repeated while the library allows it. After them the transaction's end is unknown."""
 SLOW_S = 4.0
-"""After a slower end the instance is replaced: an older request to end a transaction may still be on its way,
-and would end the next one. A new instance has a new epoch, which refuses it.
+"""After a slower transaction the instance is replaced. The library repeats a request that is not answered in 5 s,
+and the first one may still be on its way: to end the transaction, or with older offsets. Within an epoch the
+protocol lets it into the next transaction; a new instance has a new epoch, which refuses it.
 """
 AGAIN_S = 0.1
 DISCARD_S = 5.0
@@ -63,6 +64,7 @@ class Instance:
         self._records = identity.records
         self._library = Producer(identity.config)
         self._turns = count()
+        self._began_s = 0.0
         self._transaction = ""
         self._written: list[tuple[str, Partition]] = []
         self._offsets: dict[str, int] = {}
@@ -74,6 +76,7 @@ class Instance:
     def begin(self) -> None:
         """Begins a transaction."""
         self._library.begin_transaction()
+        self._began_s = time.monotonic()
         self._transaction = f"{self.full_name}-{next(self._turns)}"
         self._written.clear()
         self._offsets.clear()
@@ -115,7 +118,6 @@ class Instance:
 
     def end(self, *, commits: bool) -> str:
         """Commits or aborts; returns how it ended as far as it is known."""
-        began_s = time.monotonic()
         self._records.add(Ending(self._transaction, commits))
         try:
             repeated(self._library.commit_transaction if commits else self._library.abort_transaction)
@@ -125,7 +127,6 @@ class Instance:
                 return ABORTED
             self.give_up(repr(error))
             return UNKNOWN
-        self.usable = time.monotonic() - began_s < SLOW_S
         self._ended(COMMITTED if commits else ABORTED)
         return COMMITTED if commits else ABORTED
 
@@ -144,6 +145,7 @@ class Instance:
 
     def _ended(self, outcome: str, reason: str = "") -> None:
         self._records.add(Ended(self._transaction, outcome, reason))
+        self.usable = outcome != UNKNOWN and time.monotonic() - self._began_s < SLOW_S
         self._transaction = ""
         if outcome == COMMITTED:
             self._records.committed(
@@ -180,8 +182,8 @@ class Identity:
         self.timed = timed
         self.records = records
         self.value_size = work.plan.value_size
-        transactional_id = f"{work.group}-{name}"
-        self.config = work.config({**SETTINGS, "client.id": name, "transactional.id": transactional_id})
+        identity = {"client.id": name, "transactional.id": transactional_id(work.group, name)}
+        self.config = work.config({**SETTINGS, **identity})
         self._numbers = count()
         self._sequence = count()
         self._unfenced: list[str] = []
