@@ -25,6 +25,13 @@ class KeptChannel:
             self._address = address
         return self._channel
 
+    def release(self) -> None:
+        """Closes the channel while nothing is to be sent; the next :meth:`to` makes another one."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
     def close(self) -> None:
+        """Closes the channel for good, also under a request of the owner."""
         if self._channel is not None:
             self._channel.close()

@@ -132,7 +132,7 @@ class MarkerSender:
             if not batch:
                 self._thread = None
         if not batch:
-            self._channel.close()
+            self._channel.release()
         return batch
 
     def _send(self, batch: list[Outgoing]) -> None:

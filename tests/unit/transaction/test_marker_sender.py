@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from broker.coordinator.transaction import marker_sender
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
@@ -160,6 +161,23 @@ def test_a_sender_that_never_had_a_thread_stops(h: Harness, monkeypatch) -> None
     end_without_threads(h, monkeypatch)
     h.markers.shutdown()
     assert h.state() == "PrepareCommit"
+
+
+def test_a_sender_that_was_idle_for_a_minute_connects_again(
+    h: Harness, leader: ScriptedLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marker_sender, "_IDLE_S", 0.01)
+    for number in range(2):
+        end(h, f"tx-{number}")
+        leader.accept()
+        correlation_id, message = receive(leader)
+        answer(leader, correlation_id, message)
+        wait_until(lambda name=f"tx-{number}": h.state(name) == "CompleteCommit", what="the end is stored")
+        wait_until(
+            lambda: not any(each.name.startswith("txn-marker-sender") for each in threading.enumerate()),
+            what="the sender's thread has ended",
+        )
+        leader.socket.close()
 
 
 def test_an_error_that_kafka_39_does_not_have_is_asked_again(h: Harness, leader: ScriptedLeader) -> None:
