@@ -15,6 +15,14 @@ ACKED_ABOVE_HW        acknowledged at or above a high watermark that was reporte
 NONMONOTONIC_END      the high watermark went back
 COMMIT_LOST           a partition was read from below an acknowledged commit, or the group's final offset is
 NONMONOTONIC_COMMIT   a commit below an earlier one was accepted, without a rebalance to it
+ABORTED_READ          a record is visible with read_committed, but its producer never asked to commit it, or
+                      knows that it was aborted
+UNDECIDED_READ        a record was read with read_committed before its producer asked to commit it
+TORN                  a part of a transaction is visible, another is not (of a committed one: LOST)
+ZOMBIE                a transaction had an effect although its producer was fenced before it asked to commit
+NOT_COPIED            no committed transaction of the copier has a copy of an input record
+COPIED_TWICE          several visible records are copies of one input record
+ABORTED_OFFSET        the copier's group has an offset that no committed transaction contains
 DIVERGED              two replicas' files differ below the high watermark, or from the log as it was read
 """
 
@@ -43,6 +51,13 @@ class AnomalyKind(enum.Enum):
     NONMONOTONIC_END = "nonmonotonic-end"
     COMMIT_LOST = "commit-lost"
     NONMONOTONIC_COMMIT = "nonmonotonic-commit"
+    ABORTED_READ = "aborted-read"
+    UNDECIDED_READ = "undecided-read"
+    TORN = "torn"
+    ZOMBIE = "zombie"
+    NOT_COPIED = "not-copied"
+    COPIED_TWICE = "copied-twice"
+    ABORTED_OFFSET = "aborted-offset"
     DIVERGED = "diverged"
 
 

@@ -7,7 +7,8 @@ Also a command, which exits with 1 when it found anything::
 
 Clients may legitimately see some irregularities. A record that failed may be in the log or not, anywhere. A
 producer that is not idempotent may write a record twice and in another order than it sent them, but not
-before a record that was acknowledged when it sent. After an assignment a consumer may read again what its
+before a record that was acknowledged when it sent. Of a transaction whose end its producer never learned,
+everything may be visible, or nothing. After an assignment a consumer may read again what its
 group had not committed. Retention may have removed the start of the log.
 """
 
@@ -22,11 +23,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from chaos import commit_rules, log_rules, read_rules, replicas
+from chaos import commit_rules, copy_rules, log_rules, read_rules, replicas, transaction_rules
 from chaos.anomalies import Anomaly, AnomalyKind, counts, summary
 from chaos.facts import Facts, assignment_runs, gather
 from chaos.history import History, Trouble
 from chaos.history_file import HistoryFormatError, collection_paused, read_history
+from chaos.transactions import gather_transactions
 
 __all__ = ["Anomaly", "AnomalyKind", "check", "check_all", "summary"]
 
@@ -52,6 +54,8 @@ def _check(history: History, facts: Facts) -> list[Anomaly]:
         *log_rules.reordered(history, facts),
         *log_rules.inconsistent_offsets(facts),
     ]
+    transactions = gather_transactions(history)
+    of_transactions = list(transaction_rules.transactions(facts, transactions))
     named = {anomaly.record_id for anomaly in of_the_log}
     known = read_rules.known_offsets(facts)
     steps = list(read_rules.poll_order(assignment_runs(history), known))
@@ -60,7 +64,9 @@ def _check(history: History, facts: Facts) -> list[Anomaly]:
         *log_rules.nonmonotonic_acks(facts, named),
         *steps,
         *read_rules.never_read(facts, known, steps),
-        *read_rules.above_high_watermark(facts),
+        *read_rules.above_high_watermark(facts, {anomaly.record_id for anomaly in of_transactions}),
+        *of_transactions,
+        *copy_rules.copies(facts, transactions),
         *commit_rules.commits(history, facts),
     ]
 

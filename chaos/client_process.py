@@ -11,14 +11,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from chaos.ack_times import Burst, Partition, bursts_of
-from chaos.history import Event, Trouble
+from chaos.history import Acked, Event, Trouble
 from chaos.history_file import HistoryWriter
 
 REPORT_S = 0.1
@@ -46,10 +46,14 @@ class LoadPlan:
     partitions: int = 3
     producers_plain: int = 1
     producers_idempotent: int = 2
+    producers_transactional: int = 1
+    """Those have a topic of their own, which a copier reads; without them there is no copier either."""
+    transactions_per_s: float = 4.0
+    """Of each transactional producer, in transactions of a few records."""
     group_consumers: int = 2
     assigned_consumers: int = 1
     records_per_s: float = 1000.0
-    """Of all producers together."""
+    """Of all plain and idempotent producers together."""
     value_size: int = 200
     seed: int = 0
 
@@ -67,14 +71,41 @@ class Work:
     client_config: Mapping[str, object]
     """librdkafka settings that override the load's own."""
 
+    transactional_topics: tuple[str, ...] = ()
+    """What transactional producers write to, and the copier's output; none without such producers."""
+
+    @property
+    def transactions_topic(self) -> str:
+        """The topic of the transactional producers."""
+        return self.transactional_topics[0]
+
+    @property
+    def copies_topic(self) -> str:
+        """The copier's output."""
+        return self.transactional_topics[1]
+
+    @property
+    def copier_group(self) -> str:
+        """The copier's group."""
+        return f"{self.group}-copier"
+
     def partitions(self) -> list[Partition]:
-        """All partitions of all topics."""
-        return [(topic, number) for topic in self.topics for number in range(self.plan.partitions)]
+        """All partitions of all topics without transactions."""
+        return [each for topic in self.topics for each in self.partitions_of(topic)]
+
+    def partitions_of(self, topic: str) -> list[Partition]:
+        """All partitions of one topic; each has as many."""
+        return [(topic, number) for number in range(self.plan.partitions)]
 
     def config(self, settings: Mapping[str, object]) -> dict[str, Any]:
         """A client's configuration."""
         own = {"bootstrap.servers": self.bootstrap, **COMMON_CONFIG, **settings}
         return {**own, **self.client_config}
+
+
+def transactional_id(group: str, producer: str) -> str:
+    """The transactional id of one of the load's producers."""
+    return f"{group}-{producer}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +118,7 @@ class Report:
     acked: int = 0
     failed: int = 0
     polled: int = 0
+    committed: int = 0
     bursts: list[Burst] = field(default_factory=list)
     done: bool = False
     error: str = ""
@@ -108,6 +140,10 @@ class Drain:
 
     ends: Mapping[Partition, int]
 
+    def within(self, topics: Collection[str]) -> Drain:
+        """Only these topics' ends."""
+        return Drain({key: end for key, end in self.ends.items() if key[0] in topics})
+
 
 Command = Stop | Rebalance | Drain
 
@@ -119,7 +155,7 @@ class Records:
         self._writer = writer
         self._lock = threading.Lock()
         self._acks: list[tuple[Partition, float]] = []
-        self._acked = self._failed = self._polled = 0
+        self._acked = self._failed = self._polled = self._committed = 0
 
     def add(self, *events: Event) -> None:
         """Records events that need no counting."""
@@ -131,6 +167,17 @@ class Records:
         with self._lock:
             self._acked += 1
             self._acks.append((partition, event.at_s))
+
+    def committed(self, events: Iterable[Acked], *, timed: bool) -> None:
+        """Records the records of a committed transaction. If not ``timed``, nobody waits for such a one."""
+        for event in events:
+            self._writer.add(event)
+            with self._lock:
+                self._acked += 1
+                if timed:
+                    self._acks.append(((event.topic, event.partition), event.at_s))
+        with self._lock:
+            self._committed += 1
 
     def failed(self, event: Event) -> None:
         """Records a failure."""
@@ -153,7 +200,7 @@ class Records:
         with self._lock:
             through_s = time.monotonic()
             acks, self._acks = self._acks, []
-            counts = (self._acked, self._failed, self._polled)
+            counts = (self._acked, self._failed, self._polled, self._committed)
         acks.sort(key=lambda ack: ack[1])
         return Report(through_s, *counts, bursts_of(acks), done, error)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chaos.coordination import GROUP_TOPIC, Coordination, UnknownError
+from chaos.coordination import GROUP_TOPIC, TRANSACTION_TOPIC, Coordination, UnknownError
 from lab import HostState, Lab
 from rig.wait import last_for, wait_until
 from rig.wire import answers_api_versions, cluster_view
@@ -134,7 +134,7 @@ class ClusterUnderTest:
                 return [f"brokers {sorted(missing)} are not registered"]
             controller = self.coordination.controller()
             known = self.coordination.topics()
-            watched = [*topics, *(each for each in (GROUP_TOPIC,) if each in known)]
+            watched = [*topics, *(each for each in (GROUP_TOPIC, TRANSACTION_TOPIC) if each in known)]
             found = [str(each) for each in self.coordination.partitions(watched) if not each.in_sync]
         except UnknownError as error:
             return [f"ZooKeeper: {error}"]

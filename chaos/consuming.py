@@ -12,11 +12,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
 from multiprocessing.connection import Connection
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from chaos.ack_times import Partition
 from chaos.client_process import (
@@ -58,6 +58,13 @@ SETTINGS = {
     "fetch.wait.max.ms": 250,
     "fetch.error.backoff.ms": 200,
 }
+
+
+READ_COMMITTED: Mapping[str, object] = {"isolation.level": "read_committed", "enable.partition.eof": True}
+"""For topics with transactions. The last offset may be a marker's, so a consumer has to be told of the end."""
+COMMITTED_SETTINGS: Mapping[str, object] = {**SETTINGS, **READ_COMMITTED}
+COMMITTED_DEAF_S = 60.0
+"""As DEAF_S, where an open transaction may hold all later records back."""
 
 
 class DeafError(Exception):
@@ -140,7 +147,12 @@ class _Readers:
         self._members = deque(self._new_member() for _ in range(work.plan.group_consumers))
         own = [f"reader{number}" for number in range(work.plan.assigned_consumers)]
         self._assigned = [AssignedReader(name, work, records, self._positions).start() for name in own]
-        self._names_of_readers = [*([work.group] if self._members else []), *own]
+        self._topics_of_readers = dict.fromkeys(own, work.topics)
+        if self._members:
+            self._topics_of_readers[work.group] = work.topics
+        if work.transactional_topics:
+            self._assigned.append(CommittedReader("committed0", work, records, self._positions).start())
+            self._topics_of_readers["committed0"] = work.transactional_topics
 
     def obey(self, command: Command) -> None:
         """Executes a command of the test."""
@@ -161,7 +173,8 @@ class _Readers:
         """Whether all have read up to the requested ends."""
         drain = self._drain
         return drain is not None and not any(
-            self._positions.behind(name, drain) for name in self._names_of_readers
+            self._positions.behind(name, drain.within(topics))
+            for name, topics in self._topics_of_readers.items()
         )
 
     def _new_member(self) -> Reader:
@@ -206,7 +219,11 @@ class Reader(abc.ABC):
         now = time.monotonic()
         for message in messages:
             topic, partition, offset = message.topic(), message.partition(), message.offset()
-            if message.error() is not None or topic is None or partition is None or offset is None:
+            if topic is None or partition is None or offset is None:
+                continue
+            if (error := message.error()) is not None:
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    self._positions.read(reader, (topic, partition), offset - 1)
                 continue  # A broker that is away, or the end of a partition: the library continues by itself.
             polled.append(Polled(self._name, partition, offset, id_of(message.value() or b""), topic, now))
             following[topic, partition] = offset + 1
@@ -255,7 +272,7 @@ class GroupMember(Reader):
                     self._commit(library, uncommitted)
                     committed_s = time.monotonic()
         finally:
-            _close(library)
+            close(library)
 
     def _commit(self, library: Consumer, uncommitted: dict[Partition, int]) -> None:
         if not uncommitted:
@@ -279,29 +296,44 @@ class AssignedReader(Reader):
     it was.
     """
 
+    settings: Mapping[str, object] = SETTINGS
+    deaf_s = DEAF_S
+
+    def _partitions(self) -> list[Partition]:
+        return self._work.partitions()
+
     def _read(self) -> None:
         name = f"{self._work.group}-{self._name}"
-        library = Consumer(self._work.config({**SETTINGS, "group.id": name}))
+        library = Consumer(self._work.config({**self.settings, "group.id": name}))
         chosen = [
-            TopicPartition(topic, number, self._start(topic, number))
-            for topic, number in self._work.partitions()
+            TopicPartition(topic, number, self._start(topic, number)) for topic, number in self._partitions()
         ]
         self._records.add(*(Assigned(self._name, each.partition, each.topic, "") for each in chosen))
         library.assign(chosen)
-        ears = Ears(self._name)
+        ears = Ears(self._name, self.deaf_s)
         ears.assigned(chosen)
         try:
             while not self._leaving.is_set():
                 ears.heard(self._record(self._name, library.consume(POLL_RECORDS, POLL_S)))
         finally:
-            _close(library)
+            close(library)
 
     def _start(self, topic: str, number: int) -> int:
         following = self._positions.next(self._name, (topic, number))
         return OFFSET_BEGINNING if following is None else following
 
 
-def _close(library: Consumer) -> None:
+class CommittedReader(AssignedReader):
+    """A reader of the topics with transactions, which sees committed records only."""
+
+    settings = COMMITTED_SETTINGS
+    deaf_s = COMMITTED_DEAF_S
+
+    def _partitions(self) -> list[Partition]:
+        return [each for topic in self._work.transactional_topics for each in self._work.partitions_of(topic)]
+
+
+def close(library: Consumer) -> None:
     """Leaves the group in an orderly way, unless closing hangs."""
     closing = threading.Thread(target=library.close, daemon=True)
     closing.start()

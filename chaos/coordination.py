@@ -21,6 +21,7 @@ from kazoo.retry import KazooRetry
 
 ANSWER_TIMEOUT_S = 5.0
 GROUP_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
 
 
 class UnknownError(Exception):
@@ -86,8 +87,15 @@ class Coordination:
 
     def coordinator(self, group: str) -> int:
         """The leader of the partition that stores the group's offsets."""
-        partitions = self.partitions([GROUP_TOPIC])
-        return partitions[_java_hash(group) % len(partitions)].leader
+        return self._leader_of(GROUP_TOPIC, group)
+
+    def transaction_coordinator(self, transactional_id: str) -> int:
+        """The leader of the partition that stores the state of the producer's transactions."""
+        return self._leader_of(TRANSACTION_TOPIC, transactional_id)
+
+    def _leader_of(self, topic: str, key: str) -> int:
+        partitions = self.partitions([topic])
+        return partitions[_java_hash(key) % len(partitions)].leader
 
     def exists(self, path: str) -> bool:
         """Whether the znode exists."""

@@ -102,7 +102,7 @@ def _note(facts: Facts, event: Event) -> None:
         case GroupOffset():
             facts.group_offsets.append(event)
         case _:
-            pass  # Revoked and Committed are for rules about order; Trouble is for people.
+            pass  # Revoked and Committed are for rules about order, transactions for theirs; Trouble is for people.
 
 
 def _note_poll(facts: Facts, polled: Polled) -> None:

@@ -29,6 +29,7 @@ class Role(enum.StrEnum):
     FOLLOWER = "follower"
     CONTROLLER = "controller"
     COORDINATOR = "group coordinator"
+    TRANSACTION_COORDINATOR = "transaction coordinator"
     ALL = "all brokers"
     ZOOKEEPER_LEADER = "ZooKeeper leader"
     ENSEMBLE = "ZooKeeper ensemble"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from chaos.client_process import COMMON_CONFIG
 from chaos.history import Event, GroupOffset, HighWatermark, Stored, StoredRange
@@ -16,12 +16,15 @@ from rig.wait import wait_until
 
 CALL_TIMEOUT_S = 5.0
 READ_RECORDS = 5000
+READ_UNCOMMITTED = "read_uncommitted"
 T = TypeVar("T")
 
 
 def read_ends(bootstrap: str, topics: Iterable[str], timeout_s: float) -> list[HighWatermark]:
-    """Each partition's end for consumers. Raises TimeoutError when one has no leader for this long."""
-    consumer = _consumer(bootstrap, "ends")
+    """Each partition's high watermark, whatever transactions are open below it. Raises TimeoutError when one has no
+    leader for this long.
+    """
+    consumer = _consumer(bootstrap, "ends", READ_UNCOMMITTED)
     try:
         return [end for topic in topics for _, end in _bounds(consumer, topic, timeout_s)]
     finally:
@@ -29,14 +32,16 @@ def read_ends(bootstrap: str, topics: Iterable[str], timeout_s: float) -> list[H
 
 
 def read_final_log(bootstrap: str, topics: Iterable[str], timeout_s: float) -> list[Event]:
-    """Every record of the topics, partition by partition, and the part of each partition that was read.
+    """Every record of the topics that is not of an aborted transaction, partition by partition, and the part of
+    each partition that was read.
 
-    Raises TimeoutError when a partition cannot be read to its end.
+    Raises TimeoutError when a partition cannot be read to its end, for example behind an open transaction.
     """
-    consumer = _consumer(bootstrap, "final-log")
+    bounds, consumer = _consumer(bootstrap, "ends", READ_UNCOMMITTED), _consumer(bootstrap, "final-log")
     try:
-        return list(_final_log(consumer, topics, time.monotonic() + timeout_s))
+        return list(_final_log(bounds, consumer, topics, time.monotonic() + timeout_s))
     finally:
+        bounds.close()
         consumer.close()
 
 
@@ -49,14 +54,15 @@ def read_group_offsets(
         found: list[GroupOffset] = []
         for topic in topics:
             asked = [TopicPartition(topic, number) for number in _partitions(consumer, topic, timeout_s)]
-            told = _retried(partial(_committed, consumer, asked), timeout_s, f"offsets of {group}")
+            told = _retried(partial(committed_offsets, consumer, asked), timeout_s, f"offsets of {group}")
             found += [GroupOffset(group, each.partition, max(each.offset, -1), topic) for each in told]
         return found
     finally:
         consumer.close()
 
 
-def _committed(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
+def committed_offsets(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
+    """The committed offsets of the consumer's group, without those of open transactions. Raises KafkaException."""
     answers: list[TopicPartition] = consumer.committed(asked, timeout=CALL_TIMEOUT_S)
     for each in answers:
         if each.error is not None:
@@ -64,11 +70,13 @@ def _committed(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPar
     return answers
 
 
-def _final_log(consumer: Consumer, topics: Iterable[str], deadline: float) -> Iterator[Event]:
+def _final_log(
+    bounds: Consumer, consumer: Consumer, topics: Iterable[str], deadline: float
+) -> Iterator[Event]:
     left: dict[tuple[str, int], int] = {}
     starts: list[TopicPartition] = []
     for topic in topics:
-        for start, end in _bounds(consumer, topic, deadline - time.monotonic()):
+        for start, end in _bounds(bounds, topic, deadline - time.monotonic()):
             yield StoredRange(end.partition, start, end.offset, topic)
             if start < end.offset:
                 left[topic, end.partition] = end.offset
@@ -79,12 +87,17 @@ def _final_log(consumer: Consumer, topics: Iterable[str], deadline: float) -> It
             raise TimeoutError(f"not read to the end: {left}")
         for message in consumer.consume(READ_RECORDS, 0.5):
             name, partition, offset = message.topic(), message.partition(), message.offset()
-            if message.error() is not None or name is None or partition is None or offset is None:
+            error = message.error()
+            if name is None or partition is None or offset is None or (name, partition) not in left:
                 continue
-            key = (name, partition)
-            if key in left and offset < left[key]:
-                yield Stored(partition, offset, id_of(message.value() or b""), name)
-            if key in left and offset + 1 >= left[key]:
+            key, following = (name, partition), offset
+            if error is None:
+                following = offset + 1
+                if offset < left[key]:
+                    yield Stored(partition, offset, id_of(message.value() or b""), name)
+            elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                continue
+            if following >= left[key]:
                 del left[key]
 
 
@@ -115,6 +128,7 @@ def _retried(ask: Callable[[], T], timeout_s: float, what: str) -> T:
     return wait_until(lambda: (ask(),), timeout=timeout_s, interval=0.2, what=what)[0]
 
 
-def _consumer(bootstrap: str, group: str) -> Consumer:
+def _consumer(bootstrap: str, group: str, isolation: str = "read_committed") -> Consumer:
     settings = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"}
+    settings |= {"isolation.level": isolation, "enable.partition.eof": True}
     return Consumer({"bootstrap.servers": bootstrap, **COMMON_CONFIG, **settings})

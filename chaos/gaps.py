@@ -52,6 +52,7 @@ PLAN = LoadPlan(
     partitions=3,
     producers_plain=1,
     producers_idempotent=1,
+    producers_transactional=0,  # they would not wait for one partition only
     group_consumers=1,
     assigned_consumers=1,
     records_per_s=300,

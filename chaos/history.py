@@ -2,7 +2,8 @@
 
 Clients' drivers and the chaos load write it, ``checker`` judges it, ``history_file`` stores it. A record is
 identified by its id, which its value begins with: ``<producer>-<sequence number>``. Nothing here depends on a
-client library.
+client library. A record that belongs to a transaction has a Wrote beside its Sent, and is Acked when its
+producer knows that the transaction is committed.
 
 Every event names its client, which stands for a process, and has ``at_s``: when the client learned of it, in
 seconds of the monotonic clock, which all processes of a machine share. ``topic`` is empty if a history has
@@ -19,6 +20,8 @@ from typing import TypeVar
 
 ONE_GROUP = "group"
 """The group of a history that has only one."""
+COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
+"""The outcomes of transactions, as their producers know them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,71 @@ class StoredRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Began:
+    """A producer began a transaction. ``producer`` is one instance of a transactional id: ``<id>.<number>``."""
+
+    producer: str
+    transaction: str
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """A record was passed to the library within a transaction. ``copy_of`` is the id of the record that it
+    copies, or empty.
+    """
+
+    transaction: str
+    record_id: str
+    partition: int
+    topic: str = ""
+    copy_of: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSent:
+    """The transaction also commits that the group will continue at ``offset``."""
+
+    transaction: str
+    group: str
+    partition: int
+    offset: int
+    topic: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A producer is about to commit (``commits``) or to abort its transaction."""
+
+    transaction: str
+    commits: bool
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What the producer knows of the end of its transaction: COMMITTED, ABORTED or UNKNOWN."""
+
+    transaction: str
+    outcome: str
+    reason: str = ""
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The instance ``by`` of a transactional id was initialized, so nothing that ``producer``, an earlier
+    instance, does from now on may have an effect.
+    """
+
+    producer: str
+    by: str
+    at_s: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """A client raised or gave up where it should have continued; not an anomaly of the log, but it
     is reported.
@@ -179,6 +247,12 @@ Event = (
     | GroupOffset
     | Stored
     | StoredRange
+    | Began
+    | Wrote
+    | OffsetSent
+    | Ending
+    | Ended
+    | Fenced
     | Trouble
 )
 

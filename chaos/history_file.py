@@ -19,8 +19,8 @@ from chaos.history import Event, History, merged
 
 FORMAT = "landline-history"
 VERSION = 1
-IDEMPOTENT, PLAIN = "idempotent", "plain"
-"""The kind of each producer, by its name in the first line; a transactional one will be a third kind."""
+IDEMPOTENT, PLAIN, TRANSACTIONAL = "idempotent", "plain", "transactional"
+"""The kind of each producer, by its name in the first line. A transactional one is also idempotent."""
 
 _COLUMNS: Mapping[type, tuple[str, ...]] = {
     kind: tuple(field.name for field in fields(kind)) for kind in get_args(Event)
@@ -42,7 +42,7 @@ class HistoryWriter:
     """
 
     def __init__(self, path: Path, producers: Mapping[str, str] | None = None) -> None:
-        """``producers`` says of each producer whether it is IDEMPOTENT or PLAIN."""
+        """``producers`` says of each producer whether it is IDEMPOTENT, PLAIN or TRANSACTIONAL."""
         self._lock = threading.Lock()
         self._lines: list[str] = []
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def _header(path: Path, line: str) -> tuple[frozenset[str], dict[str, Sequence[s
     try:
         header = json.loads(line)
         found = header["format"], header["version"]
-        idempotent = frozenset(name for name, kind in header["producers"].items() if kind == IDEMPOTENT)
+        idempotent = frozenset(name for name, kind in header["producers"].items() if kind != PLAIN)
         columns: dict[str, Sequence[str]] = header["columns"]
     except (ValueError, KeyError, TypeError) as error:
         raise HistoryFormatError(f"{path}: the first line is not a history's: {error!r}") from error

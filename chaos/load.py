@@ -11,6 +11,7 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -19,13 +20,13 @@ from typing import Self, TypeVar
 from chaos.ack_times import AckTimes, Partition
 from chaos.anomalies import Anomaly
 from chaos.checker import check_all
-from chaos.client_process import Command, Drain, LoadPlan, Rebalance, Report, Stop, Work
+from chaos.client_process import Command, Drain, LoadPlan, Rebalance, Report, Stop, Work, transactional_id
 from chaos.consuming import run_consumers
 from chaos.final_log import read_ends, read_final_log, read_group_offsets
 from chaos.history import History, Trouble
 from chaos.history_file import HistoryWriter, read_history
 from chaos.late_commits import undone_by_late_commits
-from chaos.producing import run_producers
+from chaos.producing import run_producers, transactional_names
 from chaos.resent import ReplicaLogs, resent_by_client
 from rig.topics import create_topic
 from rig.wait import wait_until
@@ -45,7 +46,8 @@ class Load:
     """A load: clients that write and read from ``__enter__`` to ``finish``; a context manager, which leaves
     no process.
 
-    Topics are ``<run>-<number>``, the group is ``<run>-group``. They stay when the load is gone.
+    Topics are ``<run>-<number>``, the group is ``<run>-group``. Transactional producers have a topic of their own,
+    ``<run>-transactions``; a copier copies it into ``<run>-copies``. They stay when the load is gone.
     """
 
     def __init__(
@@ -75,13 +77,27 @@ class Load:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The load's topics."""
+        """The load's topics, at last those with transactions."""
+        return self._plain_topics + self._transactional_topics
+
+    @property
+    def _plain_topics(self) -> tuple[str, ...]:
         return tuple(f"{self._run}-{number}" for number in range(self._plan.topics))
+
+    @property
+    def _transactional_topics(self) -> tuple[str, ...]:
+        names = (f"{self._run}-transactions", f"{self._run}-copies")
+        return names if self._plan.producers_transactional else ()
 
     @property
     def group(self) -> str:
         """The members' group."""
         return f"{self._run}-group"
+
+    @property
+    def transactional_id(self) -> str:
+        """The first transactional producer's."""
+        return transactional_id(self.group, transactional_names(self._plan)[0])
 
     @property
     def history_paths(self) -> list[Path]:
@@ -109,7 +125,14 @@ class Load:
     def _work(self, history_path: Path) -> Work:
         log_path = history_path.with_suffix(".log")
         return Work(
-            self._bootstrap, self._plan, self.topics, self.group, history_path, log_path, self._client_config
+            self._bootstrap,
+            self._plan,
+            self._plain_topics,
+            self.group,
+            history_path,
+            log_path,
+            self._client_config,
+            self._transactional_topics,
         )
 
     def acked(self) -> int:
@@ -121,8 +144,12 @@ class Load:
         return self._producers.report.failed
 
     def polled(self) -> int:
-        """The number of records that all consumers received."""
-        return self._consumers.report.polled
+        """The number of records that all consumers received, the copier included."""
+        return self._consumers.report.polled + self._producers.report.polled
+
+    def committed(self) -> int:
+        """The number of transactions that were committed, the copier's included."""
+        return self._producers.report.committed
 
     def longest_gap_s(self, since: float, until: float) -> float:
         """The longest time without any acknowledgement between two times of ``time.monotonic``."""
@@ -140,6 +167,14 @@ class Load:
         self._producers.check()
         what = f"{acks} more acknowledgements than {goal - acks}"
         wait_until(lambda: self.acked() >= goal, timeout=timeout_s, what=what)
+
+    def await_transactions(self, timeout_s: float) -> None:
+        """Waits until another transaction is committed, if the load has any; raises TimeoutError."""
+        before = self.committed()
+        self._producers.check()
+        if self._transactional_topics:
+            what = f"more committed transactions than {before}"
+            wait_until(lambda: self.committed() > before, timeout=timeout_s, what=what)
 
     def await_progress_everywhere(self, timeout_s: float) -> None:
         """Waits until every partition has acknowledged something from now on; raises TimeoutError."""
@@ -188,7 +223,10 @@ class Load:
             self._audit.add(Trouble("consumers", "they did not come to the end in time"))
         self._consumers.stop(left())
         if self._plan.group_consumers:
-            self._audit.add(*read_group_offsets(self._bootstrap, self.group, self.topics, left()))
+            self._audit.add(*read_group_offsets(self._bootstrap, self.group, self._plain_topics, left()))
+        for source in self._transactional_topics[:1]:
+            copier = f"{self.group}-copier"
+            self._audit.add(*read_group_offsets(self._bootstrap, copier, [source], left()))
         self._audit.add(*read_final_log(self._bootstrap, self.topics, left()))
         self._audit.flush()
         self._producers.kill()
@@ -252,9 +290,7 @@ class _Process:
         """Sends a command. Resets ``done``, because an earlier report says nothing about this command."""
         self.check()
         with self._changed:
-            self.report = Report(
-                self.report.through_s, self.report.acked, self.report.failed, self.report.polled
-            )
+            self.report = replace(self.report, bursts=[], done=False)
         self._connection.send(command)
 
     def await_report(self, moment_s: float) -> None:

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from chaos.ack_times import Partition
 from chaos.client_process import (
     Command,
+    LoadPlan,
     ProcessSide,
     Records,
     Stop,
@@ -27,8 +28,10 @@ from chaos.client_process import (
     keep_trying,
     set_up_process,
 )
+from chaos.copying import NAME, Copier
 from chaos.history import Acked, Failed, Sent, Trouble, record_id
-from chaos.history_file import IDEMPOTENT, PLAIN, HistoryWriter
+from chaos.history_file import IDEMPOTENT, PLAIN, TRANSACTIONAL, HistoryWriter
+from chaos.transactional_producing import TransactionalProducer
 from chaos.values import value_of
 
 TICK_S = 0.02
@@ -57,15 +60,31 @@ def kinds_of(work: Work) -> dict[str, str]:
     return plain | {f"idem{number}": IDEMPOTENT for number in range(work.plan.producers_idempotent)}
 
 
+def transactional_names(plan: LoadPlan) -> list[str]:
+    """The names of the transactional producers, without the copier."""
+    return [f"txn{number}" for number in range(plan.producers_transactional)]
+
+
 def run_producers(work: Work, connection: Connection) -> None:
-    """The process's main function; returns after a Stop, when nothing is in flight any more."""
+    """The process's main function; returns after a Stop, when nothing is in flight any more, and everything that
+    transactions wrote is copied.
+    """
     set_up_process(work.log_path)
-    kinds = kinds_of(work)
-    stopping, ended = threading.Event(), threading.Event()
-    with HistoryWriter(work.history_path, kinds) as writer:
+    kinds, transactional = kinds_of(work), transactional_names(work.plan)
+    stopping, written, ended = threading.Event(), threading.Event(), threading.Event()
+    copiers = [NAME] if transactional else []
+    with HistoryWriter(
+        work.history_path, kinds | dict.fromkeys([*transactional, *copiers], TRANSACTIONAL)
+    ) as writer:
         records = Records(writer)
         producers = [PacedProducer(name, kind, work, records, stopping) for name, kind in kinds.items()]
+        writers = [
+            threading.Thread(target=TransactionalProducer(name, work, records, stopping).run, daemon=True)
+            for name in transactional
+        ]
         threads = [threading.Thread(target=each.run, daemon=True) for each in producers]
+        threads += writers
+        threads += [threading.Thread(target=Copier(work, records, written).run, daemon=True) for _ in copiers]
         for thread in threads:
             thread.start()
 
@@ -74,6 +93,8 @@ def run_producers(work: Work, connection: Connection) -> None:
                 stopping.set()
 
         def is_done() -> bool:
+            if stopping.is_set() and not any(thread.is_alive() for thread in writers):
+                written.set()
             if stopping.is_set() and not any(thread.is_alive() for thread in threads):
                 records.flush()
                 ended.set()

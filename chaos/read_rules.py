@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -105,8 +105,11 @@ def _missing(
         yield Anomaly(AnomalyKind.UNREAD, first, key[1], detail, key[0], known.at_s)
 
 
-def above_high_watermark(facts: Facts) -> Iterator[Anomaly]:
-    """Polls that the final log does not have, and records above a high watermark that was reported later."""
+def above_high_watermark(facts: Facts, named: Collection[str] = ()) -> Iterator[Anomaly]:
+    """Polls that the final log does not have, and records above a high watermark that was reported later.
+
+    A record that is already ``named`` for its transaction is expected not to be in the final log.
+    """
     seen: set[tuple[Partition, int, str]] = set()
     for polled in facts.polls:
         key = (polled.topic, polled.partition)
@@ -118,6 +121,7 @@ def above_high_watermark(facts: Facts) -> Iterator[Anomaly]:
             facts.final[key].get(polled.offset) == record
             or _is_lost(facts, record)
             or record not in facts.sent
+            or record in named
         ):
             continue
         if (key, polled.offset, record) not in seen:

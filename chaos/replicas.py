@@ -15,12 +15,12 @@ from pathlib import Path
 
 from broker.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, OffsetCheckpoint
 from broker.protocol.errors import KafkaError
-from broker.record.batch import BatchHeader, crc_is_valid, iter_batches, read_records
+from broker.record.batch import BatchHeader, crc_is_valid, iter_batches
 from broker.utils.topic_partition import TopicPartition
 from chaos.anomalies import Anomaly, AnomalyKind
+from chaos.committed_records import committed_records
 from chaos.facts import Facts, Partition
 from chaos.history import StoredRange
-from chaos.values import id_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +150,11 @@ def _against_final(
 ) -> Anomaly | None:
     """The first offset at which the files have another record than was read; here all replicas are equal."""
     start = max(known.start, *(replica.start for replica in replicas))
-    held: dict[int, str] = {}
-    for batch in min(replicas, key=lambda replica: replica.start).batches:
-        try:
-            held.update((record.offset, id_of(record.value or b"")) for record in read_records(batch.data))
-        except KafkaError as error:
-            return Anomaly(AnomalyKind.DIVERGED, "", key[1], f"every replica is corrupt: {error}", key[0])
+    batches = min(replicas, key=lambda replica: replica.start).batches
+    try:
+        held = committed_records((batch.header, batch.data) for batch in batches)
+    except KafkaError as error:
+        return Anomaly(AnomalyKind.DIVERGED, "", key[1], f"every replica is corrupt: {error}", key[0])
     for offset in range(start, known.end):
         stored, read = held.get(offset, "nothing"), final.get(offset, "nothing")
         if stored != read:

@@ -21,11 +21,17 @@ from rich.table import Table
 
 from chaos.cluster import LANDLINE
 from chaos.gaps import PRODUCTS, Row, Sample, goal_s
+from chaos.history import ABORTED, COMMITTED, UNKNOWN
 from chaos.reach import EVENTS
 from chaos.rounds import Round
 from chaos.walk import WalkResult
 
 _MOST_FINDINGS = 20
+TRANSACTIONS = {
+    COMMITTED: "committed",
+    ABORTED: "aborted",
+    UNKNOWN: "with an end that their producer does not know",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,10 @@ def facts(result: WalkResult) -> dict[str, str]:
         "records acknowledged": f"{totals.acked:,}",
         "records given up by their producer": f"{totals.failed:,}",
         "records read": f"{totals.polled:,}",
+        "transactions": ", ".join(
+            f"{totals.transactions[outcome]:,} {told}" for outcome, told in TRANSACTIONS.items()
+        ),
+        "transactional producers fenced": f"{totals.fenced:,}",
         "clients that gave up and were replaced": str(len(totals.troubles)),
         "records that idempotent producers sent again in a new epoch": str(totals.resent),
         "commits that an older request of their client undid": str(totals.late_commits),

@@ -72,6 +72,7 @@ def run_round(cluster: ClusterUnderTest, load: Load, step: Step, observer: Obser
         # A leader that was cut off from its followers may not have noticed yet that they are back, and its
         # request to remove them from the ISR may still be on its way. The next fault must not come before.
         load.await_progress_everywhere(scenario.heals_within_s)
+        load.await_transactions(scenario.heals_within_s)
         cluster.await_whole(load.topics, scenario.heals_within_s)
         if step.number % ROUNDS_A_WATERMARK == 0:
             load.observe_high_watermarks()
@@ -109,7 +110,7 @@ def resolve(cluster: ClusterUnderTest, load: Load, role: Role, pick: int) -> Vic
             follower = others[pick // len(partitions) % len(others)]
             ends = (chosen.leader, follower) if role is Role.LEADER else (follower, chosen.leader)
             return Victims((ends[0],), ends[1])
-        case Role.CONTROLLER | Role.COORDINATOR | Role.ZOOKEEPER_LEADER:
+        case Role.CONTROLLER | Role.COORDINATOR | Role.TRANSACTION_COORDINATOR | Role.ZOOKEEPER_LEADER:
             one = _one(cluster, load, role)
             others = [each for each in everybody if each != one]
             return Victims((one,), others[pick % len(others)])
@@ -122,4 +123,6 @@ def _one(cluster: ClusterUnderTest, load: Load, role: Role) -> int:
         return cluster.zookeeper_leader()
     if role is Role.CONTROLLER:
         return cluster.coordination.controller()
+    if role is Role.TRANSACTION_COORDINATOR:
+        return cluster.coordination.transaction_coordinator(load.transactional_id)
     return cluster.coordination.coordinator(load.group)

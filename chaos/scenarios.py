@@ -69,7 +69,7 @@ def _rows(
 
 
 SCENARIOS: Sequence[Scenario] = (
-    *_rows("SIGKILL", (*_ONE, Role.ALL)),
+    *_rows("SIGKILL", (*_ONE, Role.TRANSACTION_COORDINATOR, Role.ALL)),
     *_rows("SIGTERM", (*_ONE, Role.ALL), (0.0, 2.0)),
     # From shorter to longer than a session and replica.lag.time.max.ms (4 s, deploy.yml).
     *_rows("SIGSTOP", _ONE, (1.0, 6.0)),
@@ -85,7 +85,7 @@ SCENARIOS: Sequence[Scenario] = (
     *_rows("cut from all brokers", (Role.LEADER, Role.CONTROLLER), (4.0, 8.0)),
     *_rows("isolated", _ONE, (1.0, 6.0)),
     *_rows("isolated, inwards", (Role.LEADER, Role.CONTROLLER), (1.0, 6.0)),
-    *_rows("isolated, outwards", (Role.LEADER, Role.COORDINATOR), (1.0, 6.0)),
+    *_rows("isolated, outwards", (Role.LEADER, Role.TRANSACTION_COORDINATOR), (1.0, 6.0)),
     *_rows("packet loss", (Role.LEADER, Role.FOLLOWER), (2.0, 4.0)),
     *_rows("low bandwidth", (Role.LEADER, Role.FOLLOWER), (2.0, 5.0)),
     *_rows("cut from ZooKeeper", _ONE, (1.0, 6.0)),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chaos.cluster import ClusterUnderTest, NotHealedError
-from chaos.history import Acked, Failed, History, Polled, Sent, Trouble
+from chaos.history import Acked, Ended, Failed, Fenced, History, Polled, Sent, Trouble
 from chaos.late_commits import undone_by_late_commits
 from chaos.load import Load, LoadFailedError, LoadPlan, verdict
 from chaos.reach import reached
@@ -39,6 +39,7 @@ PLAN = LoadPlan(
     partitions=3,
     producers_plain=1,
     producers_idempotent=2,
+    producers_transactional=2,
     group_consumers=3,
     assigned_consumers=1,
     records_per_s=400,
@@ -66,6 +67,10 @@ class Totals:
     late_commits: int = 0
     """Commits that an older request of the same client undid."""
     segments: int = 0
+    transactions: Counter[str] = field(default_factory=Counter)
+    """By outcome, as their producers know it."""
+    fenced: int = 0
+    """Instances of transactional producers that a later one fenced."""
 
 
 @dataclass(slots=True)
@@ -184,6 +189,7 @@ class Walk:
     def _begin(self, load: Load) -> None:
         self._cluster.await_whole(load.topics, HEALS_WITHIN_S)
         load.await_progress(PROGRESS_ACKS, HEALS_WITHIN_S)
+        load.await_transactions(HEALS_WITHIN_S)
 
     def _judge(
         self, load: Load, first: Step, directory: Path, rounds: list[Round], result: WalkResult
@@ -228,6 +234,8 @@ class Walk:
         totals.acked += counts[Acked]
         totals.polled += counts[Polled]
         totals.failed += counts[Failed]
+        totals.fenced += counts[Fenced]
+        totals.transactions += Counter(event.outcome for event in history.of_type(Ended))
         totals.troubles += [f"{event.client}: {event.what}" for event in history.of_type(Trouble)]
 
     def _keep_evidence(

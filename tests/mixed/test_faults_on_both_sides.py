@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from chaos.anomalies import summary
+from chaos.coordination import TRANSACTION_TOPIC
 from chaos.load import Load, LoadPlan, verdict
 from rig.zookeeper import ZooKeeperServer
 from tests.mixed.cluster import KAFKA, LANDLINE, OFFSETS_TOPIC, MixedCluster
@@ -32,7 +33,7 @@ CHOSEN = (
 """Either kind recovers what the other left when it was killed; both mixes of kinds are passed through."""
 SMALL_SEGMENTS = 100_000
 BROKER_CONFIG = {"log.segment.bytes": SMALL_SEGMENTS}  # topics may be set to as little then
-PLAN = LoadPlan(records_per_s=300, value_size=200)
+PLAN = LoadPlan(records_per_s=300, value_size=200, producers_transactional=2)
 LOAD_TIMEOUT_S = 180.0
 RANDOM_ROUNDS = int(os.environ.get("ROUNDS", "0"))
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1, 1_000_000))
@@ -45,13 +46,19 @@ def play_under_load(cluster: MixedCluster, rounds: Iterable[Round], log_dir: Pat
     with Load(cluster.bootstrap, PLAN, log_dir, run="load", topic_config=small_segments) as load:
         for number, one in enumerate(rounds, 1):
             load.await_progress(50, LOAD_TIMEOUT_S)
+            load.await_transactions(LOAD_TIMEOUT_S)
             began = time.monotonic()
-            play(cluster, one, [*load.topics, OFFSETS_TOPIC])
+            play(cluster, one, [*load.topics, OFFSETS_TOPIC, TRANSACTION_TOPIC])
             gap = load.longest_gap_s(began, time.monotonic())
             print(f"{number:4} {one}: in sync again, longest gap {gap:.1f} s", flush=True)
         load.await_progress(200, LOAD_TIMEOUT_S)
+        load.await_transactions(LOAD_TIMEOUT_S)
         history = load.finish(LOAD_TIMEOUT_S)
-        print(f"{load.acked()} acknowledged, {load.failed()} failed, {load.polled()} read", flush=True)
+        print(
+            f"{load.acked()} acknowledged, {load.failed()} failed, {load.polled()} read, "
+            f"{load.committed()} transactions committed",
+            flush=True,
+        )
     cluster.stop_all()
     found = verdict(history, cluster.log_dirs())
     assert not found, summary(found)

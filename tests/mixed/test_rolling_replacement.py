@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from chaos.anomalies import summary
+from chaos.coordination import TRANSACTION_TOPIC
 from chaos.load import Load, LoadPlan, findings
 from rig.landline_broker import COMMAND
 from rig.wait import wait_until
@@ -49,7 +50,8 @@ def test_all_brokers_are_replaced_by_landline_and_back_under_load_and_nothing_is
         table = Table(cluster.bootstrap, TABLE)
         small_segments = {"segment.bytes": "100000"}
         with Load(cluster.bootstrap, PLAN, tmp_path, run="load", topic_config=small_segments) as load:
-            topics = [*load.topics, TABLE, OFFSETS_TOPIC]
+            load.await_transactions(LOAD_TIMEOUT_S)
+            topics = [*load.topics, TABLE, OFFSETS_TOPIC, TRANSACTION_TOPIC]
             for kind in (LANDLINE, KAFKA):
                 for broker_id in sorted(cluster.brokers):
                     table.write(rounds=3)
@@ -61,6 +63,7 @@ def test_all_brokers_are_replaced_by_landline_and_back_under_load_and_nothing_is
                     partial(compacted_by, cluster, kind), LOAD_TIMEOUT_S, 0.2, f"{kind.value} compacts"
                 )
             load.await_progress(300, LOAD_TIMEOUT_S)
+            load.await_transactions(LOAD_TIMEOUT_S)
             cluster.await_in_sync(topics)
             history = load.finish(LOAD_TIMEOUT_S)
         cluster.stop_all()

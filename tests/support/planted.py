@@ -33,7 +33,8 @@ E = TypeVar("E")
 Plant = Callable[[random.Random, History], History | None]
 
 
-def _some(rng: random.Random, found: Sequence[E]) -> E | None:
+def some(rng: random.Random, found: Sequence[E]) -> E | None:
+    """One of them, if there is any."""
     return rng.choice(found) if found else None
 
 
@@ -41,11 +42,16 @@ def _events(history: History, kind: type[E], condition: Callable[[E], bool] = la
     return [event for event in history.of_type(kind) if condition(event)]
 
 
+def with_events(history: History, events: Sequence[Event]) -> History:
+    """The history with these events too, in order of time."""
+    return _with(history, [*history.events, *events])
+
+
 def _with(history: History, events: Sequence[Event]) -> History:
     return History(sorted(events, key=lambda event: event.at_s), history.idempotent)
 
 
-def _without(history: History, *gone: Event) -> History:
+def without(history: History, *gone: Event) -> History:
     """By identity: equal events differ only in their times."""
     dropped = {id(event) for event in gone}
     return History([event for event in history.events if id(event) not in dropped], history.idempotent)
@@ -78,29 +84,29 @@ def lost(rng: random.Random, history: History) -> History | None:
     once = [
         pair for pair in _stored_acks(history) if sum(s.record_id == pair[0].record_id for s in records) == 1
     ]
-    pair = _some(rng, once)
-    return None if pair is None else _without(history, pair[0])
+    pair = some(rng, once)
+    return None if pair is None else without(history, pair[0])
 
 
 def phantom(rng: random.Random, history: History) -> History | None:
     """A record that nobody sent."""
-    stored = _some(rng, _events(history, Stored))
+    stored = some(rng, _events(history, Stored))
     if stored is None:
         return None
     gone = [
         e for e in history.events if isinstance(e, Sent | Acked | Failed) and e.record_id == stored.record_id
     ]
-    return _without(history, *gone)
+    return without(history, *gone)
 
 
 def duplicate(rng: random.Random, history: History) -> History | None:
     """An idempotent producer's record is also at the place of another, later one."""
     stored = _events(history, Stored)
     once = [e for e in stored if e.record_id.partition("-")[0] in history.idempotent]
-    first = _some(rng, once)
+    first = some(rng, once)
     if first is None:
         return None
-    second = _some(
+    second = some(
         rng,
         [
             e
@@ -135,7 +141,7 @@ def reordered(rng: random.Random, history: History) -> History | None:
     for stored, ack in _stored_acks(history):
         if ack.producer in history.idempotent:
             by_log.setdefault((stored.topic, stored.partition, ack.producer), []).append((stored, ack))
-    pair = _some(rng, [pair for found in by_log.values() for pair in pairwise(found)])
+    pair = some(rng, [pair for found in by_log.values() for pair in pairwise(found)])
     if pair is None:
         return None
     (one, one_ack), (two, two_ack) = pair
@@ -179,7 +185,7 @@ def _told_late(history: History, *told: tuple[Acked, int | None]) -> dict[int, E
 def inconsistent_offset(rng: random.Random, history: History) -> History | None:
     """A producer got the offset of another record."""
     stored = _events(history, Stored)
-    pair = _some(rng, _stored_acks(history))
+    pair = some(rng, _stored_acks(history))
     if pair is None:
         return None
     ack = pair[1]
@@ -188,7 +194,7 @@ def inconsistent_offset(rng: random.Random, history: History) -> History | None:
         for e in stored
         if (e.topic, e.partition) == (ack.topic, ack.partition) and e.offset < pair[0].offset
     ]
-    other = _some(rng, [e for e in before if e.record_id != ack.record_id])
+    other = some(rng, [e for e in before if e.record_id != ack.record_id])
     if other is None:
         return None
     return _with(history, [replace(ack, offset=other.offset) if e is ack else e for e in history.events])
@@ -202,7 +208,7 @@ def nonmonotonic_ack(rng: random.Random, history: History) -> History | None:
         gone = ack.offset is not None and ack.offset < starts[ack.topic, ack.partition]
         if gone and ack.producer in history.idempotent:
             by_log.setdefault((ack.topic, ack.partition, ack.producer), []).append(ack)
-    pair = _some(rng, [pair for found in by_log.values() for pair in pairwise(found)])
+    pair = some(rng, [pair for found in by_log.values() for pair in pairwise(found)])
     if pair is None:
         return None
     one, two = pair
@@ -212,7 +218,7 @@ def nonmonotonic_ack(rng: random.Random, history: History) -> History | None:
 
 def nonmonotonic_poll(rng: random.Random, history: History) -> History | None:
     """A consumer receives a record twice."""
-    polled = _some(rng, _events(history, Polled))
+    polled = some(rng, _events(history, Polled))
     if polled is None:
         return None
     return _with(history, [*history.events, replace(polled, at_s=polled.at_s + 1e-6)])
@@ -229,13 +235,13 @@ def skipped(rng: random.Random, history: History) -> History | None:
             e.consumer == READER and starts[e.topic, e.partition] <= e.offset < ends[e.topic, e.partition] - 1
         ),
     )
-    polled = _some(rng, middle)
-    return None if polled is None else _without(history, polled)
+    polled = some(rng, middle)
+    return None if polled is None else without(history, polled)
 
 
 def unread(rng: random.Random, history: History) -> History | None:
     """The group never reaches the end of a partition."""
-    last = _some(rng, _events(history, StoredRange, lambda e: e.end > e.start))
+    last = some(rng, _events(history, StoredRange, lambda e: e.end > e.start))
     if last is None:
         return None
     stop = rng.randrange(last.start, last.end)
@@ -248,12 +254,12 @@ def unread(rng: random.Random, history: History) -> History | None:
             and e.offset >= stop
         ),
     )
-    return _without(history, *gone)
+    return without(history, *gone)
 
 
 def read_above_hw(rng: random.Random, history: History) -> History | None:
     """A reader sees a record at the end of a log that never becomes part of it."""
-    known = _some(rng, _events(history, StoredRange))
+    known = some(rng, _events(history, StoredRange))
     if known is None:
         return None
     topic, number = known.topic, known.partition
@@ -271,7 +277,7 @@ def acked_above_hw(rng: random.Random, history: History) -> History | None:
     """A high watermark requested after an acknowledgement does not cover it; nobody has read the record
     by then.
     """
-    ack = _some(rng, _events(history, Acked, lambda ack: ack.offset is not None))
+    ack = some(rng, _events(history, Acked, lambda ack: ack.offset is not None))
     if ack is None or ack.offset is None:
         return None
     asked_s = ack.at_s + 1e-6
@@ -287,7 +293,7 @@ def acked_above_hw(rng: random.Random, history: History) -> History | None:
 
 def nonmonotonic_end(rng: random.Random, history: History) -> History | None:
     """The high watermark was higher before than finally, above everything that was acknowledged and read."""
-    mark = _some(rng, _events(history, HighWatermark))
+    mark = some(rng, _events(history, HighWatermark))
     if mark is None:
         return None
     higher = replace(
@@ -302,7 +308,7 @@ def commit_lost(rng: random.Random, history: History) -> History | None:
     for commit in history.of_type(Committed):
         key = (commit.topic, commit.partition)
         best[key] = max(best.get(key, 0), commit.offset)
-    told = _some(rng, _events(history, GroupOffset, lambda e: (e.topic, e.partition) in best))
+    told = some(rng, _events(history, GroupOffset, lambda e: (e.topic, e.partition) in best))
     if told is None:
         return None
     lower = rng.randrange(-1, best[told.topic, told.partition])
@@ -311,7 +317,7 @@ def commit_lost(rng: random.Random, history: History) -> History | None:
 
 def restarted_below(rng: random.Random, history: History) -> History | None:
     """A new member starts below what was committed."""
-    commit = _some(rng, _events(history, Committed))
+    commit = some(rng, _events(history, Committed))
     if commit is None:
         return None
     at_s = max(event.at_s for event in history.events)
@@ -327,7 +333,7 @@ def restarted_below(rng: random.Random, history: History) -> History | None:
 
 def nonmonotonic_commit(rng: random.Random, history: History) -> History | None:
     """A commit below another one is accepted."""
-    commit = _some(rng, _events(history, Committed))
+    commit = some(rng, _events(history, Committed))
     if commit is None:
         return None
     began_s = commit.at_s + 1e-6

@@ -48,6 +48,17 @@ def test_a_report_counts_from_the_start_and_tells_times_once(records: Records) -
     assert second.through_s >= first.through_s
 
 
+def test_a_committed_transaction_counts_its_records_which_are_waited_for_where_that_is_asked(
+    records: Records,
+) -> None:
+    written = [Acked("x", "x-0", 0, 3, "t", 1.0), Acked("x", "x-1", 1, 0, "t", 1.0)]
+    records.committed(written, timed=True)
+    records.committed([Acked("copier", "copier-0", 0, 5, "t", 2.0)], timed=False)
+    report = records.report()
+    assert (report.committed, report.acked) == (2, 3)
+    assert report.bursts == [(ONE, 1.0, 1.0), (TWO, 1.0, 1.0)]
+
+
 def test_times_that_two_producers_told_out_of_order_are_reported_in_order(records: Records) -> None:
     acked(records, 1, 2.0)
     acked(records, 0, 1.0)
@@ -67,6 +78,11 @@ def test_a_reader_is_behind_until_it_has_read_the_last_record_of_each_partition(
     positions.read("g", ONE, 1)
     assert not positions.behind("g", drain)
     assert positions.behind("other", drain)
+
+
+def test_a_reader_is_asked_for_the_ends_of_its_own_topics_only() -> None:
+    drain = Drain({ONE: 2, ("u", 0): 7})
+    assert drain.within(["t"]) == Drain({ONE: 2})
 
 
 def test_a_group_has_come_as_far_as_its_farthest_member() -> None:

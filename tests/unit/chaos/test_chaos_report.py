@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 
 from chaos.__main__ import ROOT, figures_of
 from chaos.faults import Role
@@ -28,7 +29,15 @@ ROUNDS = [
 RESULT = WalkResult(
     seed=7,
     rounds=ROUNDS,
-    totals=Totals(sent=1200, acked=1100, polled=2300, failed=3, segments=1),
+    totals=Totals(
+        sent=1200,
+        acked=1100,
+        polled=2300,
+        failed=3,
+        segments=1,
+        transactions=Counter(committed=1040, aborted=9),
+        fenced=7,
+    ),
     seconds=60.0,
 )
 
@@ -50,6 +59,10 @@ def test_the_section_tells_the_totals_and_every_finding():
     broken = WalkResult(7, ROUNDS, RESULT.totals, findings=["lost: p-1"])
     text = walk_markdown(broken)
     assert "- records acknowledged: 1,100" in text
+    assert (
+        "- transactions: 1,040 committed, 9 aborted, 0 with an end that their producer does not know" in text
+    )
+    assert "- transactional producers fenced: 7" in text
     assert "- anomalies: 1" in text
     assert "- **lost: p-1**" in text
     assert "| SIGKILL | 3 | 5.0 | 2.5 | controller |" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from broker.log.producers.markers import TransactionMarker, build_marker
 from broker.record.batch import Record, build_batch
 from chaos.anomalies import AnomalyKind
 from chaos.checker import check_all
@@ -143,3 +144,51 @@ def test_without_a_final_log_the_checkpointed_high_watermark_counts(tmp_path: Pa
         (root / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {offset}\n")
     (detail,) = details(sent_only, first, second)
     assert "below the high watermark 6: broker 1 holds a batch of 2 to 3" in detail
+
+
+def in_transaction(first: int, *ids: str, producer_id: int) -> bytes:
+    records = [Record(None, value_of(record, 50)) for record in ids]
+    return build_batch(
+        records,
+        base_offset=first,
+        leader_epoch=0,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+
+
+def marker(offset: int, producer_id: int, *, committed: bool) -> bytes:
+    batch = build_marker(producer_id, 0, TransactionMarker(committed, 0), 1000)
+    batch[:8] = offset.to_bytes(8)
+    return bytes(batch)
+
+
+def transactions(end: int, *stored: tuple[int, str]) -> History:
+    events: list[Event] = [Sent("p", record, "t") for record in IDS]
+    events += [StoredRange(0, 0, end, "t"), *(Stored(0, offset, record, "t") for offset, record in stored)]
+    return History(events)
+
+
+def test_of_transactions_only_what_is_committed_must_have_been_read(tmp_path: Path) -> None:
+    log = b"".join(
+        [
+            in_transaction(0, IDS[0], IDS[1], producer_id=1),
+            in_transaction(2, IDS[2], producer_id=2),
+            marker(3, 1, committed=False),
+            batch(4, IDS[3:4]),
+            marker(5, 2, committed=True),
+            in_transaction(6, IDS[4], producer_id=1),
+            marker(7, 1, committed=True),
+        ]
+    )
+    root = replica(tmp_path, {0: log})
+    committed = ((2, IDS[2]), (4, IDS[3]), (6, IDS[4]))
+    assert details(transactions(8, *committed), root) == []
+    assert details(transactions(8, *committed[1:]), root) == [
+        f"the files hold {IDS[2]} at offset 2, read as nothing"
+    ]
+    assert details(transactions(8, (0, IDS[0]), *committed), root) == [
+        f"the files hold nothing at offset 0, read as {IDS[0]}"
+    ]
