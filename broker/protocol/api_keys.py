@@ -98,7 +98,7 @@ _NEVER = 1 << 15
 APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in (
-        Api(ApiKey.PRODUCE, "produce", 3, 11, 9),
+        Api(ApiKey.PRODUCE, "produce", 0, 11, 9),
         Api(ApiKey.FETCH, "fetch", 4, 17, 12),
         Api(ApiKey.LIST_OFFSETS, "list_offsets", 1, 9, 6),
         Api(ApiKey.METADATA, "metadata", 0, 12, 9),

@@ -31,8 +31,8 @@ _NO_HEADERS: Final = 0
 
 
 def up_converted(records: memoryview, rules: BatchRules) -> bytes | None:
-    """One record batch with the records of a message set, at offset 0, in the topic's codec or else the messages'.
-    None if there is no whole message.
+    """One record batch with the records of a message set, at offset 0, with the codec of the messages. None if there
+    is no whole message.
 
     Messages without time keep none (-1). Raises KafkaError as :func:`.message_set.each_message` and ``each_inner``;
     also INVALID_RECORD for messages of both magics and for more than one message if any is compressed,
@@ -49,8 +49,7 @@ def up_converted(records: memoryview, rules: BatchRules) -> bytes | None:
         messages = each_inner(first, rules.max_inside_bytes)
     else:
         messages = _all_plain(first, messages)
-    target = codec if rules.target_codec is None else rules.target_codec
-    return _batch_of(messages, target, rules.level if target == rules.target_codec else None)
+    return _batch_of(messages, codec)
 
 
 def _all_plain(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
@@ -64,7 +63,7 @@ def _all_plain(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
         yield message
 
 
-def _batch_of(messages: Iterator[Message], codec: int, level: int | None) -> bytes:
+def _batch_of(messages: Iterator[Message], codec: int) -> bytes:
     body = bytearray()
     base_timestamp = max_timestamp = NO_TIMESTAMP
     attributes = codec
@@ -97,7 +96,7 @@ def _batch_of(messages: Iterator[Message], codec: int, level: int | None) -> byt
         NO_SEQUENCE,
         count,
     )
-    return assemble(header, body, level)
+    return assemble(header, body)
 
 
 def _write_record(out: bytearray, timestamp_delta: int, offset_delta: int, message: Message) -> None:

@@ -8,8 +8,8 @@ A message set is a sequence of messages, big endian::
 
 ``length`` counts what follows it. A wrapper is a message with a codec in its attributes; its value is a
 compressed message set. Inside a wrapper of magic 1 offsets count from the first message, and the wrapper has the
-offset of the last one. A wrapper in a wrapper is refused. Source: Kafka 3.9, message formats v0 and v1 (KIP-31,
-KIP-32).
+offset of the last one. A wrapper in a wrapper is refused. Source: Kafka 3.9, message formats v0 and v1 (see KIP-31
+and KIP-32).
 
 :mod:`.conversion` turns message sets into record batches and back.
 """

@@ -72,7 +72,9 @@ def test_produce_response_is_read_by_kio(version: int) -> None:
     body = encode_produce_response(version, [("t", [(0, good), (1, bad)])], throttle_ms=7)
     decoded = codec.decode(ApiKey.PRODUCE, version, "response", body)
     first, second = decoded.responses[0].partition_responses
-    assert (first.base_offset, first.error_code, codec.to_ms(decoded.throttle_time)) == (10, 0, 7)
+    assert (first.base_offset, first.error_code) == (10, 0)
+    if version >= 1:
+        assert codec.to_ms(decoded.throttle_time) == 7
     assert second.error_code == Errors.NOT_LEADER_OR_FOLLOWER
     if version >= 8:
         assert second.error_message == "moved"

@@ -144,14 +144,6 @@ def test_zstd_cannot_be_told_to_old_clients() -> None:
     assert refused.value.error_code is Errors.UNSUPPORTED_COMPRESSION_TYPE
 
 
-@pytest.mark.parametrize("target", [None, 0, 1, 4])
-def test_the_batch_has_the_codec_of_its_topic_or_else_its_messages(target: int | None) -> None:
-    rules = BatchRules(max_message_bytes=1 << 20, target_codec=target)
-    converted = up_converted(memoryview(by_kafka_python(1, "gzip")), rules)
-    assert read_header(converted).codec_id == (1 if target is None else target)
-    assert len(up(by_kafka_python(0, "none"), rules)) == len(SOME)
-
-
 def test_an_incomplete_last_message_is_left_out() -> None:
     whole = message()
     assert [record.value for record in up(whole + message(value=b"cut")[:-1])] == [b"v"]
