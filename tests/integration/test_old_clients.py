@@ -1,38 +1,54 @@
-"""Clients from before Kafka 0.11: Produce 0 to 2 with messages of magic 0 and 1."""
+"""Clients from before Kafka 0.11: Produce 0 to 2 and Fetch 0 to 3, with messages of magic 0 and 1."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import kafka
 import pytest
+from kafka import KafkaConsumer, KafkaProducer
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
+from kafka.record.memory_records import MemoryRecords
 
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
-from broker.record.batch import read_header, read_records
-from broker.record.message_set import wrapped, write_message
+from broker.record.batch import Record, build_batch, read_header, read_records
+from broker.record.message_set import each_message, wrapped, write_message
 from rig.brokers import HOST
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, request_frame
+from rig.wait import wait_until
+from tests.support import transaction_requests as transactions
 from tests.support.times import NOW_MS
+from tests.support.transaction_requests import COMMIT, UNCOMMITTED, in_transaction
 from tests.support.valid_requests import some_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 GZIP = 1
 OLD_PRODUCE = (0, 1, 2)
+OLD_FETCH = (0, 1, 2, 3)
+KAFKA_PYTHON = [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1)]
 _names = count()
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandalone]:
     folder: Path = tmp_path_factory.mktemp("old-clients")
-    with LandlineStandalone(folder / "data", {"auto.create.topics.enable": "false"}) as running:
+    config: dict[str, object] = {
+        "auto.create.topics.enable": "false",
+        "transaction.partition.verification.enable": "false",
+    }
+    with LandlineStandalone(folder / "data", config) as running:
         yield running
+        assert "traceback=" not in running.log_text()
 
 
 @pytest.fixture
@@ -168,3 +184,172 @@ def test_without_acks_there_is_no_response_and_a_refusal_closes_the_connection(c
     assert client.end_offset(topic) == 1
     send(message(1, b"v")[:-1] + b"w")
     assert client.await_close() == b""
+
+
+# --- fetching
+
+
+def fetched(client: RawClient, topic: str, version: int, offset: int = 0, **more: Any) -> Any:
+    """The partition's response to a fetch that waits for nothing."""
+    row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, **more}
+    fields = {
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "topics": [{"topic": topic, "partitions": [row]}],
+        "forgotten_topics_data": [],
+    }
+    return client.ask(ApiKey.FETCH, version, fields).responses[0].partitions[0]
+
+
+def read_elsewhere(data: bytes) -> list[tuple[int, int | None, bytes | None]]:
+    """(offset, time, value) as kafka-python reads them."""
+    found = []
+    records = MemoryRecords(data)
+    while records.has_next():
+        batch = records.next_batch()
+        assert batch.validate_crc()
+        found += [(record.offset, record.timestamp, record.value) for record in batch]
+    return found
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("version", OLD_FETCH)
+def test_an_old_reader_gets_messages_of_its_magic(version: int, codec: str, client: RawClient) -> None:
+    topic = make_topic(client)
+    records = [Record(b"k", value, (("header", b"lost"),), NOW_MS) for value in (b"one", b"two")]
+    for _ in range(2):
+        client.produce(topic, 0, build_batch(records, compression=codec))
+    answer = fetched(client, topic, version, 1)
+    assert (answer.error_code, answer.high_watermark) == (Errors.NONE, 4)
+    time = NOW_MS if version >= 2 else None
+    expected = [(n, time, (b"one", b"two")[n % 2]) for n in range(4)]
+    assert read_elsewhere(answer.records) == (expected[1:] if codec == "none" else expected)
+    assert all(m.magic == (1 if version >= 2 else 0) for m in each_message(memoryview(answer.records)))
+    end = fetched(client, topic, version, 4)
+    assert (end.error_code, bytes(end.records)) == (Errors.NONE, b"")
+
+
+@pytest.mark.parametrize("version", OLD_FETCH)
+def test_an_old_reader_is_told_what_a_newer_one_is(version: int, client: RawClient) -> None:
+    topic = make_topic(client)
+    assert fetched(client, topic, version, 7).error_code == Errors.OFFSET_OUT_OF_RANGE
+    assert fetched(client, "nowhere", version).error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+    assert fetched(client, topic, version, partition=3).error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_only_from_version_3_on_a_message_may_be_larger_than_the_limit(client: RawClient) -> None:
+    topic = make_topic(client)
+    client.produce(topic, 0, some_records(bytes(5000)))
+    cut = fetched(client, topic, 2, partition_max_bytes=1000).records
+    assert len(cut) == 1000
+    assert list(each_message(memoryview(cut))) == []
+    assert len(read_elsewhere(fetched(client, topic, 3, partition_max_bytes=1000).records)) == 1
+
+
+def test_a_topic_without_down_conversion_refuses_old_readers_alone(client: RawClient) -> None:
+    topic = make_topic(client, message_downconversion_enable="false")
+    assert produced(client, topic, messages(1, b"v")).error_code == Errors.NONE
+    for version in OLD_FETCH:
+        assert fetched(client, topic, version).error_code == Errors.UNSUPPORTED_VERSION
+    assert len(read_records(client.fetch(topic, 0, 0).records)) == 1
+
+
+@pytest.mark.parametrize("version", [*OLD_FETCH, 4, 9, 10])
+def test_readers_before_version_10_get_no_zstd(version: int, client: RawClient) -> None:
+    by_producer, by_topic = make_topic(client), make_topic(client, compression_type="zstd")
+    batch = build_batch([Record(None, b"v", (), NOW_MS)], compression="zstd")
+    for topic in (by_producer, by_topic):
+        assert client.produce(topic, 0, batch).error_code == Errors.NONE
+    refused = Errors.UNSUPPORTED_COMPRESSION_TYPE
+    assert fetched(client, by_topic, version).error_code == (refused if version < 10 else Errors.NONE)
+    # As in Kafka, only a conversion looks at the batches.
+    assert fetched(client, by_producer, version).error_code == (refused if version < 4 else Errors.NONE)
+
+
+def test_each_partition_has_its_turn_when_one_of_them_fills_the_answer(client: RawClient) -> None:
+    name = f"old-{next(_names)}"
+    assert client.create_topic(name, partitions=3).error_code == Errors.NONE
+    for partition in range(3):
+        for _ in range(3):
+            client.produce(name, partition, some_records(bytes(900_000)))
+    rows = [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 9 << 20} for n in range(3)]
+    fields = {
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 2 << 20,
+        "topics": [{"topic": name, "partitions": rows}],
+    }
+    seen: set[int] = set()
+
+    def all_seen() -> bool:
+        answer = client.ask(ApiKey.FETCH, 2, fields).responses[0].partitions
+        assert 900_000 < sum(len(each.records) for each in answer) <= 1 << 20
+        seen.update(each.partition_index for each in answer if offsets_in(each))
+        return seen == {0, 1, 2}
+
+    wait_until(all_seen, what="records of each partition")
+
+
+def test_a_batch_larger_than_an_answer_comes_to_a_reader_that_asks_for_so_much(client: RawClient) -> None:
+    topic = make_topic(client, max_message_bytes="4000000")
+    batch = build_batch([Record(None, os.urandom(2_000_000), (), NOW_MS)], compression="gzip")
+    for _ in range(2):
+        assert client.produce(topic, 0, batch).error_code == Errors.NONE
+    for version in OLD_FETCH:
+        records = fetched(client, topic, version, partition_max_bytes=3_000_000).records
+        assert [row[0] for row in read_elsewhere(records)] == [0]
+
+
+def offsets_in(partition: Any) -> list[int]:
+    return [message.offset for message in each_message(memoryview(partition.records))]
+
+
+def test_an_old_reader_waits_behind_a_transaction_marker(client: RawClient) -> None:
+    topic = make_topic(client)
+    assert transactions.produce(client, topic, in_transaction(b"v", pid=1)).error_code == Errors.NONE
+    assert transactions.end(client, topic, 1, COMMIT) is Errors.NONE
+    began = time.monotonic()
+    answer = transactions.fetch(client, topic, 1, isolation=UNCOMMITTED, version=2, wait_ms=300)
+    assert (answer.error_code, bytes(answer.records)) == (Errors.NONE, b"")
+    assert time.monotonic() - began >= 0.25
+    client.produce(topic, 0, some_records(b"behind"))
+    assert [row[0] for row in read_elsewhere(fetched(client, topic, 2, 1).records)] == [2]
+
+
+@pytest.mark.parametrize("api_version", KAFKA_PYTHON, ids=lambda version: ".".join(map(str, version)))
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_kafka_python_as_an_old_client_reads_what_it_wrote(
+    codec: str | None, api_version: tuple[int, ...], client: RawClient, broker: LandlineStandalone
+) -> None:
+    topic = make_topic(client)
+    servers = f"{HOST}:{broker.port}"
+    with closing(
+        KafkaProducer(
+            bootstrap_servers=servers,
+            api_version=api_version,
+            compression_type=codec,
+            enable_idempotence=False,
+            acks="all",
+        )
+    ) as producer:
+        for number in range(500):
+            producer.send(topic, b"%d" % number, key=b"key")
+        producer.flush(30)
+    with closing(
+        KafkaConsumer(
+            bootstrap_servers=servers,
+            api_version=api_version,
+            group_id=None,
+            consumer_timeout_ms=30_000,
+            auto_offset_reset="earliest",
+            max_partition_fetch_bytes=3000 if codec is None else 64_000,
+        )
+    ) as consumer:
+        partition = kafka.TopicPartition(topic, 0)
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        found = [next(consumer) for _ in range(500)]
+    assert [(record.offset, record.value) for record in found] == [(n, b"%d" % n) for n in range(500)]
+    assert all(record.key == b"key" for record in found)

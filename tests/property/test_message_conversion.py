@@ -38,9 +38,10 @@ def test_records_survive_the_way_to_old_messages_and_back(
     records: list[Record], codec: str, magic: int, base_offset: int
 ) -> None:
     batch = build_batch(records, base_offset=base_offset, compression=codec)
-    old = down_converted(
+    old, next_offset = down_converted(
         memoryview(batch), read_header(batch), magic, first_offset=base_offset, most_bytes=1 << 30
     )
+    assert next_offset == base_offset + len(records)
     offsets = []
     for message in each_message(memoryview(old)):
         if not message.codec_id:
@@ -64,7 +65,7 @@ def test_a_reader_that_goes_on_after_each_answer_gets_every_record_once(
     offset = start
     values = []
     while offset < len(records):
-        old = down_converted(
+        old, next_offset = down_converted(
             memoryview(batch), read_header(batch), magic, first_offset=offset, most_bytes=most_bytes
         )
         found = list(each_message(memoryview(old)))
@@ -72,6 +73,7 @@ def test_a_reader_that_goes_on_after_each_answer_gets_every_record_once(
         values += [each.value if each.value is None else bytes(each.value) for each in found]
         assert found[0].offset == offset
         offset = found[-1].offset + 1
+        assert next_offset == offset
     assert values == [record.value for record in records[start:]]
 
 

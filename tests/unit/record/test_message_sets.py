@@ -64,7 +64,7 @@ def up(data: bytes, rules: BatchRules = RULES) -> list[Record]:
 def down(batch: bytes, magic: int, *, first_offset: int = 0, most_bytes: int = 1 << 20) -> bytes:
     return down_converted(
         memoryview(batch), read_header(batch), magic, first_offset=first_offset, most_bytes=most_bytes
-    )
+    ).messages
 
 
 def message(
