@@ -1,4 +1,4 @@
-"""Clients from before Kafka 0.11: Produce 0 to 2 and Fetch 0 to 3, with messages of magic 0 and 1."""
+"""Clients from before Kafka 0.11: Produce 0 to 2, Fetch 0 to 3, ListOffsets 0, and messages of magic 0 and 1."""
 
 from __future__ import annotations
 
@@ -318,6 +318,32 @@ def test_an_old_reader_waits_behind_a_transaction_marker(client: RawClient) -> N
     assert [row[0] for row in read_elsewhere(fetched(client, topic, 2, 1).records)] == [2]
 
 
+def list_offsets(client: RawClient, topic: str, timestamp: int, most: int, partition: int = 0) -> Any:
+    row = {"partition_index": partition, "timestamp": timestamp, "max_num_offsets": most}
+    fields = {"replica_id": -1, "topics": [{"name": topic, "partitions": [row]}]}
+    return client.ask(ApiKey.LIST_OFFSETS, 0, fields).topics[0].partitions[0]
+
+
+def test_list_offsets_0_tells_where_segments_begin(client: RawClient) -> None:
+    topic = make_topic(client, segment_bytes=str(1 << 20))
+    for _ in range(4):
+        client.produce(topic, 0, some_records(bytes(900_000)))
+
+    def offsets(timestamp: int, most: int) -> list[int]:
+        answer = list_offsets(client, topic, timestamp, most)
+        assert answer.error_code == Errors.NONE
+        return list(answer.old_style_offsets)
+
+    assert offsets(-1, 1) == [4]
+    assert offsets(-1, 9) == [4, 3, 2, 1, 0]
+    assert offsets(-2, 9) == [0]
+    assert offsets(int(time.time() * 1000) + 60_000, 2) == [4, 3]
+    assert offsets(1000, 9) == []
+    assert list_offsets(client, topic, -1, -1).error_code == Errors.UNKNOWN_SERVER_ERROR
+    unknown = list_offsets(client, topic, -1, 1, partition=5)
+    assert (unknown.error_code, unknown.old_style_offsets) == (Errors.UNKNOWN_TOPIC_OR_PARTITION, ())
+
+
 @pytest.mark.parametrize("api_version", KAFKA_PYTHON, ids=lambda version: ".".join(map(str, version)))
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_kafka_python_as_an_old_client_reads_what_it_wrote(
@@ -349,7 +375,10 @@ def test_kafka_python_as_an_old_client_reads_what_it_wrote(
     ) as consumer:
         partition = kafka.TopicPartition(topic, 0)
         consumer.assign([partition])
-        consumer.seek(partition, 0)
+        assert (consumer.beginning_offsets([partition]), consumer.end_offsets([partition])) == (
+            {partition: 0},
+            {partition: 500},
+        )
         found = [next(consumer) for _ in range(500)]
     assert [(record.offset, record.value) for record in found] == [(n, b"%d" % n) for n in range(500)]
     assert all(record.key == b"key" for record in found)
