@@ -73,6 +73,18 @@ def begins_old(records: Bytes) -> bool:
     return len(records) > MAGIC_AT and records[MAGIC_AT] <= LAST_OLD_MAGIC
 
 
+def old_bytes(view: Bytes) -> int:
+    """How many bytes the whole messages of magic 0 and 1 at the beginning take. Stops before an impossible length."""
+    position, end = 0, len(view)
+    while end - position > MAGIC_AT and view[position + MAGIC_AT] <= LAST_OLD_MAGIC:
+        (length,) = _INT32.unpack_from(view, position + 8)
+        size = length + LOG_OVERHEAD_BYTES
+        if length < LEAST_BYTES or size > end - position:
+            break
+        position += size
+    return position
+
+
 def each_message(view: memoryview, most_bytes: int | None = None) -> Iterator[Message]:
     """The messages of a set, without those inside wrappers. An incomplete last one is skipped, as in Kafka.
 
