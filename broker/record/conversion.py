@@ -33,7 +33,7 @@ from broker.record.message_set import (
     wrapped,
     write_message,
 )
-from broker.record.records import encode_varint
+from broker.record.records import LONG_MAX, encode_varint
 from broker.record.validator import MOST_RECORDS, BatchRules
 
 _NULL: Final = 1  # -1 as a varint
@@ -185,8 +185,8 @@ def down_converted(
 class OldPart:
     """The messages of magic 0 and 1 at the beginning of a segment or of what a leader sent; batches may follow.
 
-    ``read`` returns so many bytes from a position, or fewer at the end. ``position`` is where the part ends that was
-    iterated.
+    ``read`` returns so many bytes from a position, or fewer at the end. ``position`` is where the messages end that
+    were iterated so far.
     """
 
     def __init__(self, read: Callable[[int, int], Bytes], size: int) -> None:
@@ -283,13 +283,18 @@ def _with_offsets(wrapper: Message) -> Iterator[Message]:
 
 
 def _stored(messages: Sequence[Message], codec: int, last_offset: int) -> bytes:
+    first = messages[0]
+    furthest = min(first.offset + _FURTHEST_OFFSET, LONG_MAX)
     for message in messages:
-        if message.offset <= last_offset:
+        if not last_offset < message.offset <= furthest:
             raise KafkaError(
                 Errors.INVALID_RECORD, f"message at offset {message.offset} follows {last_offset}"
             )
+        if message.timestamp < NO_TIMESTAMP:
+            raise KafkaError(
+                Errors.INVALID_TIMESTAMP, f"message at offset {message.offset} has time {message.timestamp}"
+            )
         last_offset = message.offset
-    first = messages[0]
     records = [
         Record(_owned(each.key), _owned(each.value), (), each.timestamp, each.offset) for each in messages
     ]

@@ -34,8 +34,8 @@ _MOST_KEPT = 1_000  # partitions that may wait while their sender is looked up
 
 
 def is_dear(message: ListOffsetsRequest) -> bool:
-    """Whether files must be searched for a timestamp; the ends of a log are known in memory. Version 0 is about all
-    segments.
+    """Whether files must be searched for a timestamp; the ends of a log are known in memory. Version 0 looks at all
+    segments of each log.
     """
     first = next((p for topic in message.topics for p in topic.partitions), None)
     return hasattr(first, "max_num_offsets") or any(

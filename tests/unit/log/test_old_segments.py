@@ -158,12 +158,20 @@ def flipped(data: bytes, at: int) -> bytes:
     return bytes(changed)
 
 
+def negative_time(offset: int) -> bytes:
+    out = bytearray()
+    write_message(out, 1, offset, -2, None, b"v")
+    return bytes(out)
+
+
 DAMAGE: dict[str, bytes] = {
     "a wrong checksum": plain(1, 0) + flipped(plain(1, 1), 30),
     "an incomplete message": plain(1, 0, 1)[:-1],
     "an impossible length": plain(1, 0) + bytes(40),
     "a huge length": plain(1, 0) + b"\0" * 8 + b"\x7f\xff\xff\xff" + bytes(40),
     "offsets that fall": plain(1, 5, 3),
+    "offsets far apart in a wrapper": wrapper(1, "gzip", 0, 1 << 31),
+    "a negative time": plain(1, 0) + negative_time(1),
     "offsets below the segment": plain(1, 0),
     "a damaged wrapper": flipped(wrapper(1, "gzip", 5, 6), 60),
     "half a batch": plain(1, 0) + bytes(batch(b"v", base_offset=1))[:-1],
