@@ -21,11 +21,14 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.record.batch import Record, build_batch, read_header, read_records
 from broker.record.message_set import each_message, wrapped, write_message
-from rig.brokers import HOST
+from rig.brokers import HOST, BrokerProcess
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, request_frame
 from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
+from tests.conftest import PEERS
 from tests.support import transaction_requests as transactions
+from tests.support.peers import Peer, PeerKind
 from tests.support.times import NOW_MS
 from tests.support.transaction_requests import COMMIT, UNCOMMITTED, in_transaction
 from tests.support.valid_requests import some_records
@@ -39,20 +42,34 @@ KAFKA_PYTHON = [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1)]
 _names = count()
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandalone]:
+@pytest.fixture(scope="module", params=PEERS, ids=lambda kind: kind.value)
+def broker(
+    request: pytest.FixtureRequest, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    """Landline alone; with ``PEERS=all`` Kafka too, which answers the same but for what is marked."""
     folder: Path = tmp_path_factory.mktemp("old-clients")
     config: dict[str, object] = {
         "auto.create.topics.enable": "false",
         "transaction.partition.verification.enable": "false",
     }
-    with LandlineStandalone(folder / "data", config) as running:
-        yield running
-        assert "traceback=" not in running.log_text()
+    if request.param is PeerKind.LANDLINE:
+        with LandlineStandalone(folder / "data", config) as running:
+            yield running
+            assert "traceback=" not in running.log_text()
+    else:
+        with Peer(request.param, zookeeper, folder).cluster(config=config) as cluster:
+            yield cluster.brokers[1]
 
 
 @pytest.fixture
-def client(broker: LandlineStandalone) -> Iterator[RawClient]:
+def landline(broker: BrokerProcess) -> None:
+    """For what Landline does otherwise than Kafka (docs/design.md, old clients)."""
+    if not isinstance(broker, LandlineStandalone):
+        pytest.skip("an intended difference")
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[RawClient]:
     with RawClient(HOST, broker.port) as raw:
         yield raw
 
@@ -61,7 +78,20 @@ def make_topic(client: RawClient, **configs: str) -> str:
     name = f"old-{next(_names)}"
     row = client.create_topic(name, configs={key.replace("_", "."): value for key, value in configs.items()})
     assert row.error_code == Errors.NONE, row
+    await_leaders(client, name)
     return name
+
+
+def await_leaders(client: RawClient, topic: str, partitions: int = 1) -> None:
+    """A Kafka broker is told of its partitions after it has answered."""
+
+    def led() -> bool:
+        rows = [{"partition_index": n, "timestamp": -1} for n in range(partitions)]
+        fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": rows}]}
+        found = client.ask(ApiKey.LIST_OFFSETS, 4, fields).topics[0].partitions
+        return all(row.error_code == Errors.NONE for row in found)
+
+    wait_until(led, what=f"leaders of {topic}")
 
 
 def messages(magic: int, *values: bytes, codec_id: int = 0) -> bytes:
@@ -268,9 +298,11 @@ def test_readers_before_version_10_get_no_zstd(version: int, client: RawClient) 
     assert fetched(client, by_producer, version).error_code == (refused if version < 4 else Errors.NONE)
 
 
+@pytest.mark.usefixtures("landline")
 def test_each_partition_has_its_turn_when_one_of_them_fills_the_answer(client: RawClient) -> None:
     name = f"old-{next(_names)}"
     assert client.create_topic(name, partitions=3).error_code == Errors.NONE
+    await_leaders(client, name, 3)
     for partition in range(3):
         for _ in range(3):
             client.produce(name, partition, some_records(bytes(900_000)))
@@ -306,6 +338,7 @@ def offsets_in(partition: Any) -> list[int]:
     return [message.offset for message in each_message(memoryview(partition.records))]
 
 
+@pytest.mark.usefixtures("landline")
 def test_an_old_reader_waits_behind_a_transaction_marker(client: RawClient) -> None:
     topic = make_topic(client)
     assert transactions.produce(client, topic, in_transaction(b"v", pid=1)).error_code == Errors.NONE
