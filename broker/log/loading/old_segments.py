@@ -19,24 +19,63 @@ from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.segments.batch_file import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
 from broker.log.segments.segment import Segment, sync_dir
 from broker.protocol.errors import Errors, KafkaError
+from broker.record.compression import DEFAULT_MAX_BYTES
 from broker.record.conversion import OldPart, upgraded
-from broker.record.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, NO_TIMESTAMP, read_header
-from broker.record.message_set import MAGIC_AT, begins_old
+from broker.record.header import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    NO_TIMESTAMP,
+    batch_size_at,
+    read_header,
+)
+from broker.record.message_set import LEAST_BYTES, MAGIC_AT, begins_old, each_message
 
 _log = structlog.get_logger(__name__)
 
 
 def begins_with_old(segment: Segment) -> bool:
-    """Whether the segment begins with a message of magic 0 or 1. Raises OSError."""
-    return segment.size > MAGIC_AT and begins_old(os.pread(segment.file.fileno(), MAGIC_AT + 1, 0))
+    """Whether the segment begins with messages of magic 0 or 1: with a sound one, or one before a sound one. A single
+    damaged message may as well be a damaged batch. Raises OSError.
+    """
+    if not _looks_old(segment):
+        return False
+    size = batch_size_at(_head(segment))
+    return _is_sound(segment, 0, size) or (
+        segment.size - size > MAGIC_AT and _is_sound(segment, size, batch_size_at(_head(segment, size)))
+    )
+
+
+def _is_sound(segment: Segment, position: int, size: int) -> bool:
+    """Whether an old message of ``size`` bytes with the right checksum is at ``position``."""
+    if not 0 < size <= min(segment.size - position, DEFAULT_MAX_BYTES):
+        return False
+    message = os.pread(segment.file.fileno(), size, position)
+    try:
+        return next(each_message(memoryview(message)), None) is not None
+    except KafkaError:
+        return False
+
+
+def _looks_old(segment: Segment) -> bool:
+    """Whether the segment's first bytes are those of a message of magic 0 or 1. Zeros are not."""
+    if segment.size <= MAGIC_AT:
+        return False
+    head = _head(segment)
+    return begins_old(head) and LEAST_BYTES + LOG_OVERHEAD_BYTES <= batch_size_at(head) <= segment.size
+
+
+def _head(segment: Segment, position: int = 0) -> bytes:
+    return os.pread(segment.file.fileno(), MAGIC_AT + 1, position)
 
 
 def upgrade(segments: Sequence[Segment], config: LogConfig, cancel: threading.Event | None) -> None:
-    """Rewrites those of the ``segments`` of a log that begin with old messages. They have to be opened again.
+    """Rewrites those of the ``segments`` of a log that begin with old messages, as the first one does. They have to be
+    opened again.
 
     Raises LogDirError if messages are damaged; the file that has them is as it was. Raises LoadCancelled, OSError.
     """
-    for segment in reversed(list(takewhile(begins_with_old, segments))):
+    for segment in reversed(list(takewhile(_looks_old, segments))):
         _upgrade(segment, config, cancel)
 
 

@@ -13,6 +13,7 @@ from broker.config.log_config import LogConfig
 from broker.log.errors import LogDirError
 from broker.log.loading import old_segments
 from broker.log.log import Log
+from broker.log.segments.segment import sync_dir
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, iter_batches, read_records
 from broker.record.message_set import wrapped, write_message
@@ -173,7 +174,7 @@ DAMAGE: dict[str, bytes] = {
     "offsets far apart in a wrapper": wrapper(1, "gzip", 0, 1 << 31),
     "a negative time": plain(1, 0) + negative_time(1),
     "offsets below the segment": plain(1, 0),
-    "a damaged wrapper": flipped(wrapper(1, "gzip", 5, 6), 60),
+    "a damaged wrapper before a sound message": flipped(wrapper(1, "gzip", 5, 6), 60) + plain(1, 7),
     "half a batch": plain(1, 0) + bytes(batch(b"v", base_offset=1))[:-1],
 }
 
@@ -186,6 +187,23 @@ def test_damage_is_refused_and_the_file_is_as_it_was(tmp_path: Path, data: bytes
         open_log(tmp_path, clean=clean)
     assert path.read_bytes() == data
     assert not list(path.parent.glob("*.cleaned"))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_damage_at_the_beginning_of_a_later_old_segment_is_refused(tmp_path: Path, clean: bool) -> None:
+    put(tmp_path, 0, plain(1, 0, 1))
+    path = put(tmp_path, 2, flipped(plain(1, 2), 30), plain(1, 3))
+    data = path.read_bytes()
+    with pytest.raises(LogDirError, match="damaged at byte"):
+        open_log(tmp_path, clean=clean)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("size", [5, 61, 5000])
+def test_zeros_are_no_old_messages(tmp_path: Path, size: int) -> None:
+    """A loss of power may leave them."""
+    put(tmp_path, 0, bytes(size))
+    assert open_log(tmp_path, clean=False).log_end_offset == 0
 
 
 @pytest.mark.parametrize("stop_at", range(16))
@@ -211,7 +229,7 @@ def test_after_a_crash_at_any_step_the_log_is_loaded_whole(
         return step
 
     with monkeypatch.context() as patched:
-        patched.setattr(old_segments, "sync_dir", crashing(old_segments.sync_dir))
+        patched.setattr(old_segments, "sync_dir", crashing(sync_dir))
         patched.setattr(Path, "rename", crashing(Path.rename))
         patched.setattr(Path, "unlink", lambda *_args, **_options: None)
         with pytest.raises(Crash):
