@@ -85,7 +85,8 @@ def _batch_of(messages: Iterator[Message], codec: int) -> bytes:
         timestamp = message.timestamp
         if timestamp < NO_TIMESTAMP:
             raise KafkaError(Errors.INVALID_TIMESTAMP, f"a message has the negative timestamp {timestamp}")
-        if message.is_log_append_time:  # the topic's rules judge it
+        # Kafka takes a time as the client's, whatever its type; without one, the topic's rules judge the type.
+        if message.is_log_append_time and timestamp == NO_TIMESTAMP:
             attributes |= LOG_APPEND_TIME_FLAG
         if not count:
             base_timestamp = timestamp

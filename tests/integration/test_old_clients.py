@@ -166,11 +166,10 @@ def test_a_batch_in_an_old_request_is_appended_as_it_is(version: int, client: Ra
         ),
         (message(0, b"v") + message(1, b"v"), Errors.INVALID_RECORD),
         (message(1, bytes(2 << 20)), Errors.MESSAGE_TOO_LARGE),
-        (message(1, b"v", attributes=8), Errors.INVALID_TIMESTAMP),
         (b"", Errors.NONE),
         (message(1, b"cut")[:-1], Errors.NONE),  # as in Kafka: an incomplete message is none
     ],
-    ids=["crc", "two wrappers", "wrapper in wrapper", "magics", "large", "append time", "empty", "cut"],
+    ids=["crc", "two wrappers", "wrapper in wrapper", "magics", "large", "empty", "cut"],
 )
 @pytest.mark.parametrize("version", OLD_PRODUCE)
 def test_bad_messages_get_their_code_and_nothing_is_appended(

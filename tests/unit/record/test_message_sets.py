@@ -151,9 +151,10 @@ def test_an_incomplete_last_message_is_left_out() -> None:
     assert up_converted(memoryview(b""), RULES) is None
 
 
-def test_the_time_type_of_a_broker_is_left_to_the_rules_of_the_topic() -> None:
-    converted = up_converted(memoryview(message(attributes=LOG_APPEND_TIME_FLAG)), RULES)
-    assert read_header(converted).is_log_append_time
+def test_a_time_is_the_clients_and_without_one_the_rules_of_the_topic_judge_its_type() -> None:
+    (record,) = up(message(attributes=LOG_APPEND_TIME_FLAG))
+    assert record.timestamp == NOW_MS
+    converted = up_converted(memoryview(message(attributes=LOG_APPEND_TIME_FLAG, timestamp=-1)), RULES)
     with pytest.raises(KafkaError) as refused:
         check_batches(memoryview(bytearray(converted)), RULES, AppendOrigin.CLIENT, NOW_MS, "t-0")
     assert refused.value.error_code is Errors.INVALID_TIMESTAMP
