@@ -26,6 +26,7 @@ from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.offsets import UNKNOWN_OFFSET
 from broker.record import validator
+from broker.record.conversion import upgraded_fetch
 from broker.record.header import (
     LOG_OVERHEAD_BYTES,
     NO_TIMESTAMP,
@@ -33,6 +34,7 @@ from broker.record.header import (
     iter_batches,
     set_offset_and_epoch,
 )
+from broker.record.message_set import begins_old
 from broker.record.validator import AppendOrigin, BatchRules
 
 _INSPECT_INLINE_BYTES = 64 * 1024
@@ -226,10 +228,19 @@ class LogAppender:
         return self.append_fetched(self.check_fetched(records), leader_epoch)
 
     def check_fetched(self, records: memoryview) -> FetchedBatches:
-        """The part of :meth:`append_as_follower` that needs no lock and reads every byte: the checksums.
+        """The part of :meth:`append_as_follower` that needs no lock and reads every byte: the checksums. Messages of
+        magic 0 and 1, which a leader that is Kafka sends as it has them, become batches.
+
         Raises KafkaError(CORRUPT_MESSAGE).
         """
-        return FetchedBatches(records, validator.check_fetched(records, self._context.topic_partition))
+        where = self._context.topic_partition
+        try:
+            return FetchedBatches(records, validator.check_fetched(records, where))
+        except KafkaError:
+            if not begins_old(records):
+                raise
+        records = upgraded_fetch(records, where)
+        return FetchedBatches(records, validator.check_fetched(records, where))
 
     def append_fetched(self, checked: FetchedBatches, leader_epoch: int) -> AppendInfo:
         """Appends a result of :meth:`check_fetched`. Raises as :meth:`append_as_follower`."""

@@ -98,9 +98,9 @@ _NEVER = 1 << 15
 APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in (
-        Api(ApiKey.PRODUCE, "produce", 3, 11, 9),
-        Api(ApiKey.FETCH, "fetch", 4, 17, 12),
-        Api(ApiKey.LIST_OFFSETS, "list_offsets", 1, 9, 6),
+        Api(ApiKey.PRODUCE, "produce", 0, 11, 9),
+        Api(ApiKey.FETCH, "fetch", 0, 17, 12),
+        Api(ApiKey.LIST_OFFSETS, "list_offsets", 0, 9, 6),
         Api(ApiKey.METADATA, "metadata", 0, 12, 9),
         Api(ApiKey.LEADER_AND_ISR, "leader_and_isr", 0, 7, 4),
         Api(ApiKey.STOP_REPLICA, "stop_replica", 0, 4, 2),

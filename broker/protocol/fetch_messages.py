@@ -1,7 +1,7 @@
 """Fetch responses, encoded and decoded without kio: packed with ``struct`` around file regions. Followers
 read them without copying records.
 
-The layouts are from Kafka 3.9's FetchResponse, versions 4 to 17.
+The layouts are from Kafka 3.9's FetchResponse, versions 0 to 17.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
-from broker.protocol.fetch_requests import TopicKey
+from broker.protocol.fetch_requests import BATCHES_FROM, TopicKey
 from broker.protocol.framing import response_prefix
 from broker.protocol.primitives import MAX_TAGS, read_uvarint, skip_tags, write_uvarint
 from broker.utils.file_region import FileRegion
@@ -27,6 +27,7 @@ _TOPIC_IDS_FROM = 13
 _MOST_ANSWERED = 400_000
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
+_PARTITION_V0 = Struct(">ihq")
 _PARTITION_V4 = Struct(">ihqq")
 _PARTITION_V5 = Struct(">ihqqq")
 _DIVERGING_TAG = Struct(">BBiqB")
@@ -71,7 +72,13 @@ def encode_fetch_response(
 
     Topics go by name before version 13 and by topic id from then on; "" stands for no id.
     """
-    encoder = _FlexibleEncoder(version) if version >= _FLEXIBLE_FROM else _Encoder(version)
+    encoder = (
+        _FlexibleEncoder(version)
+        if version >= _FLEXIBLE_FROM
+        else _Encoder(version)
+        if version >= BATCHES_FROM
+        else _OldestEncoder(version)
+    )
     encoder.head(error, session_id, throttle_ms, len(topics))
     for topic, partitions in topics.items():
         encoder.topic(topic, len(partitions))
@@ -96,7 +103,7 @@ class _Encoder:
     def head(self, error: Errors, session_id: int, throttle_ms: int, topics: int) -> None:
         if self._version >= 7:
             self._pending.append(_SESSION.pack(throttle_ms, error, session_id))
-        else:
+        elif self._version >= 1:
             self._pending.append(_INT32.pack(throttle_ms))
         self.array(topics)
 
@@ -160,6 +167,43 @@ class _Encoder:
         prefix = response_prefix(FETCH, self._version, correlation_id, size)
         self._payload[0] = prefix + first if isinstance(first, bytes) else prefix
         return self._payload
+
+
+class _OldestEncoder(_Encoder):
+    """The encoding of versions 0 to 3, without anything about transactions."""
+
+    __slots__ = ()
+
+    def fixed(self, partition: FetchedPartition) -> None:
+        self._pending.append(
+            _PARTITION_V0.pack(partition.partition, partition.error, partition.high_watermark)
+        )
+
+    def aborted(self, partition: FetchedPartition) -> None:
+        """Writes nothing: these readers get the records of aborted transactions, too."""
+
+    def converted(self, partition: FetchedPartition, messages: bytes) -> None:
+        """A partition with ``messages`` in place of its records."""
+        self.fixed(partition)
+        self._pending.append(_INT32.pack(len(messages)))
+        if messages:
+            self._payload += (b"".join(self._pending), messages)
+            self._pending.clear()
+
+
+def encode_converted(
+    version: int,
+    correlation_id: int,
+    topics: Mapping[TopicKey, Sequence[tuple[FetchedPartition, bytes]]],
+) -> list[bytes | FileRegion]:
+    """As :func:`encode_fetch_response`, for versions 0 to 3, with the messages of each partition."""
+    encoder = _OldestEncoder(version)
+    encoder.head(Errors.NONE, 0, 0, len(topics))
+    for topic, partitions in topics.items():
+        encoder.topic(topic, len(partitions))
+        for partition, messages in partitions:
+            encoder.converted(partition, messages)
+    return encoder.frame(correlation_id)
 
 
 class _FlexibleEncoder(_Encoder):

@@ -1,7 +1,7 @@
 """Decodes Fetch requests without kio, because they are frequent: a consumer sends one for each answer, a
 follower one for every few batches.
 
-The layouts are from Kafka 3.9's FetchRequest, versions 4 to 17.
+The layouts are from Kafka 3.9's FetchRequest, versions 0 to 17.
 """
 
 from __future__ import annotations
@@ -25,10 +25,15 @@ Partition = TypeVar("Partition")
 # has none.
 AskedPartition = tuple[int, int, int, int, int, int]
 
+BATCHES_FROM: Final = 4
+"""The first version whose readers know record batches (magic 2). Older ones get messages of magic 0 and 1."""
 _FLEXIBLE_FROM = 12
 _TOPIC_IDS_FROM = 13
 _REPLICA_STATE_FROM = 15
 _HEAD = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
+_HEAD_V3 = Struct(">iii")
+_HEAD_V0 = Struct(">ii")
+_NO_LIMIT = (1 << 31) - 1
 _SESSION = Struct(">ii")
 _REPLICA_STATE = Struct(">iq")
 _REPLICA_STATE_TAG = 1
@@ -47,8 +52,8 @@ DEBUGGING_REPLICA_ID: Final = -2
 @dataclass(slots=True)
 class FetchRequest:
     """A Fetch request. Topics, also the forgotten ones, are given by name before version 13, by topic id from
-    then on. ``replica_id`` is negative for consumers, ``replica_epoch`` is -1 if absent. ``rack`` is the
-    client's, empty if it has none. Times are in milliseconds.
+    then on. ``replica_id`` is negative for consumers, ``replica_epoch`` is -1 if absent. ``max_bytes`` has no
+    limit before version 3. ``rack`` is the client's, empty if it has none. Times are in milliseconds.
     """
 
     replica_id: int
@@ -86,7 +91,14 @@ def _parse(body: memoryview, version: int, most: int) -> FetchRequest:
     replica_id, replica_epoch = CONSUMER_REPLICA_ID, NO_EPOCH
     if version < _REPLICA_STATE_FROM:
         replica_id = reader.int32()
-    wait_ms, min_bytes, max_bytes, isolation = reader.fields(_HEAD)
+    if version >= BATCHES_FROM:
+        wait_ms, min_bytes, max_bytes, isolation = reader.fields(_HEAD)
+    else:
+        isolation, max_bytes = 0, _NO_LIMIT
+        if version == 3:
+            wait_ms, min_bytes, max_bytes = reader.fields(_HEAD_V3)
+        else:
+            wait_ms, min_bytes = reader.fields(_HEAD_V0)
     session_id, epoch = reader.fields(_SESSION) if version >= 7 else (NO_SESSION, FINAL_EPOCH)
     by_topic_id = version >= _TOPIC_IDS_FROM
     key: Callable[[Reader], TopicKey] = Reader.uuid if by_topic_id else Reader.string

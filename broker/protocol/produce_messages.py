@@ -1,7 +1,7 @@
 """Produce, encoded and decoded without kio: requests whose records stay in the received frame, and responses
 packed with ``struct``.
 
-The layouts are from Kafka 3.9's ProduceRequest and ProduceResponse, versions 3 to 11. kio would copy the
+The layouts are from Kafka 3.9's ProduceRequest and ProduceResponse, versions 0 to 11. kio would copy the
 records (24 µs at 1 MB) and take 19 µs for a response that takes 1 µs here.
 """
 
@@ -25,11 +25,14 @@ from broker.protocol.primitives import (
 
 ACKS_ALL: Final = -1
 """``acks=all``: the broker answers when the records are committed."""
+BATCHES_FROM: Final = 3
+"""The first version whose records must be a batch (magic 2), and that may be part of a transaction."""
 _FLEXIBLE_FROM = 9
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _ACKS_TIMEOUT = Struct(">hi")
-_PARTITION_V3 = Struct(">ihqq")
+_PARTITION_V0 = Struct(">ihq")
+_PARTITION_V2 = Struct(">ihqq")
 _PARTITION_V5 = Struct(">ihqqq")
 _LEADER = Struct(">BBBiiB")
 _NO_MORE = b"\1\0\0"  # no record errors, no message, no tags
@@ -75,7 +78,7 @@ def parse_produce_request(body: memoryview, version: int, most: int = sys.maxsiz
             return usual
     try:
         reader = FlexibleReader(body) if version >= _FLEXIBLE_FROM else Reader(body)
-        transactional_id = reader.nullable_string()
+        transactional_id = reader.nullable_string() if version >= BATCHES_FROM else None
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, reader.position)
         reader.position += _ACKS_TIMEOUT.size
         topics = []
@@ -136,11 +139,14 @@ def encode_produce_response(
     topics: Iterable[tuple[str, Sequence[tuple[int, PartitionResponse]]]],
     throttle_ms: int = 0,
 ) -> bytes:
-    """Encodes the body of a Produce response of ``version`` 3 to 11."""
+    """Encodes the body of a Produce response of ``version`` 0 to 11."""
     topics = list(topics)
     if version >= _FLEXIBLE_FROM:
         return _encode_flexible(version, topics, throttle_ms)
-    partition_struct = _PARTITION_V5 if version >= 5 else _PARTITION_V3
+    if version >= 5:
+        partition_struct, fields = _PARTITION_V5, 5
+    else:
+        partition_struct, fields = (_PARTITION_V2, 4) if version >= 2 else (_PARTITION_V0, 3)
     parts = [_INT32.pack(len(topics))]
     for topic, partitions in topics:
         name = topic.encode()
@@ -153,13 +159,14 @@ def encode_produce_response(
                 outcome.log_append_time,
                 outcome.log_start_offset,
             )
-            parts.append(partition_struct.pack(*values[: 5 if version >= 5 else 4]))
+            parts.append(partition_struct.pack(*values[:fields]))
             if version >= 8:
                 parts.append(_INT32.pack(len(outcome.record_errors)))
                 for at, text in outcome.record_errors:
                     parts += (_INT32.pack(at), pack_nullable_string(text))
                 parts.append(pack_nullable_string(outcome.message))
-    parts.append(_INT32.pack(throttle_ms))
+    if version >= 1:
+        parts.append(_INT32.pack(throttle_ms))
     return b"".join(parts)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 class ListOffsetsPartition:
     partition_index: int
     timestamp: int
+    max_num_offsets: int  # 0 to 0
     current_leader_epoch: int  # from 4
 
 class ListOffsetsTopic:

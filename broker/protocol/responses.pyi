@@ -8,8 +8,9 @@ from collections.abc import Sequence
 class ListOffsetsPartitionResponse:
     partition_index: int
     error_code: int
-    timestamp: int
-    offset: int
+    old_style_offsets: Sequence[int]  # 0 to 0
+    timestamp: int  # from 1
+    offset: int  # from 1
     leader_epoch: int  # from 4
 
 class ListOffsetsTopicResponse:

@@ -15,6 +15,7 @@ from broker.protocol.primitives import INT32
 
 # The first version with the field, for APIs that do not have it in all.
 _FROM: Final[Mapping[int, int]] = {
+    ApiKey.FETCH: 1,
     ApiKey.LIST_OFFSETS: 2,
     ApiKey.METADATA: 3,
     ApiKey.OFFSET_COMMIT: 3,

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from zlib import crc32
 
 from crc32c import crc32c
 
 from broker.protocol.errors import KafkaError
 from broker.record import validator
 from broker.record.compression import compress
-from broker.record.header import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES
+from broker.record.conversion import down_converted, up_converted, upgraded_fetch
+from broker.record.header import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, read_header
 from broker.record.inspection import Depth, inspect
+from broker.record.message_set import wrapped, write_message
 from broker.record.validator import AppendOrigin, BatchRules
 from tests.fuzz.target import Target
 from tests.support.valid_requests import some_records
 
 _MOST: Final = 1 << 20
+_OLD_BYTES: Final = 26  # of the smallest message of magic 0
 _NOW_MS: Final = 1_700_000_000_000
 _RULES: Final = (
     BatchRules(_MOST),
@@ -99,7 +103,54 @@ def _fetched_seeds() -> Sequence[bytes]:
     return [b"\0\0" + one + bytes(other), b"\x80\0" + one, b"\0\1" + bytes(other)]
 
 
+def _sealed(data: bytes) -> memoryview:
+    """The old messages with their right checksums, as far as their lengths lead."""
+    records = bytearray(data)
+    position = 0
+    while position + _OLD_BYTES <= len(records):
+        size = int.from_bytes(records[position + 8 : position + 12], "big") + LOG_OVERHEAD_BYTES
+        if not _OLD_BYTES <= size <= len(records) - position:
+            break
+        crc = crc32(records[position + 16 : position + size])
+        records[position + 12 : position + 16] = crc.to_bytes(4, "big")
+        position += size
+    return memoryview(records)
+
+
+def _old_messages(data: bytes) -> None:
+    """What an old client produces and reads again, or what a leader with old data sends to a follower."""
+    if not data:
+        return
+    mode, records = data[0], _sealed(data[1:])
+    if mode & 1:
+        sent = upgraded_fetch(records, "t-0")
+        headers = validator.check_fetched(sent, "t-0")
+        assert headers, "a follower would not take what it converted"
+        assert all(header.record_count > 0 for header in headers if header.leader_epoch == 0)
+        return
+    batch = up_converted(records, _RULES[(mode >> 1) % len(_RULES)])
+    if batch is None:
+        return
+    header = read_header(batch)
+    again = down_converted(memoryview(batch), header, mode >> 7, first_offset=0, most_bytes=_MOST).messages
+    same = up_converted(memoryview(again), _RULES[0])
+    assert same is not None
+    assert read_header(same).record_count == header.record_count, "records are lost on the way back"
+
+
+def _old_seeds() -> Sequence[bytes]:
+    seeds = []
+    for magic in (0, 1):
+        plain = bytearray()
+        for offset in range(3):
+            write_message(plain, magic, offset, _NOW_MS, b"key", b"value")
+        sets = [plain, *(wrapped(plain, magic, codec, 2, _NOW_MS, append_time=False) for codec in (1, 2, 3))]
+        seeds += [bytes([mode]) + bytes(messages) for mode in (0, 1, 128) for messages in sets]
+    return seeds
+
+
 TARGETS: Sequence[Target] = (
+    Target("old-messages", _old_messages, (KafkaError,), _old_seeds),
     Target("batch", _batch, (KafkaError,), _batch_seeds),
     Target("fetched", _fetched, (KafkaError,), _fetched_seeds),
 )

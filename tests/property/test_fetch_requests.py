@@ -16,10 +16,13 @@ from broker.protocol.fetch_messages import WantedPartition, encode_follower_fetc
 from broker.protocol.fetch_requests import FINAL_EPOCH, NO_SESSION, FetchRequest, parse_fetch_request
 
 VERSIONS = range(APIS[ApiKey.FETCH].min_version, APIS[ApiKey.FETCH].max_version + 1)
+MAX_BYTES_FROM = 3
+ISOLATION_FROM = 4
 TOPIC_IDS_FROM = 13
 RACKS_FROM = 11
 
-int32 = st.integers(-(2**31), 2**31 - 1)
+INT32_MAX = 2**31 - 1
+int32 = st.integers(-(2**31), INT32_MAX)
 int64 = st.integers(-(2**63), 2**63 - 1)
 partitions = st.lists(st.tuples(int32, int32, int64, int32, int64, int32), max_size=3)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
@@ -36,8 +39,8 @@ def requests(draw: st.DrawFn, version: int) -> FetchRequest:
         replica_epoch if version >= 15 else -1,
         draw(st.integers(0, 2**31 - 1)),
         draw(int32),
-        draw(int32),
-        draw(st.integers(0, 1)),
+        draw(int32) if version >= MAX_BYTES_FROM else INT32_MAX,
+        draw(st.integers(0, 1)) if version >= ISOLATION_FROM else 0,
         draw(int32) if version >= 7 else NO_SESSION,
         draw(int32) if version >= 7 else FINAL_EPOCH,
         [
@@ -125,7 +128,8 @@ def test_any_bytes_are_read_or_refused(version: int, body: bytes) -> None:
 def test_what_stands_behind_a_request_is_ignored(version: int) -> None:
     by_id = version >= TOPIC_IDS_FROM
     rack = "r1" if version >= RACKS_FROM else ""
-    request = FetchRequest(-1, -1, 500, 1, 1 << 20, 0, NO_SESSION, FINAL_EPOCH, [], [], by_id, rack)
+    most = 1 << 20 if version >= MAX_BYTES_FROM else INT32_MAX
+    request = FetchRequest(-1, -1, 500, 1, most, 0, NO_SESSION, FINAL_EPOCH, [], [], by_id, rack)
     body = written(request, version) + b"\0\0\0"
     assert parse_fetch_request(memoryview(body), version) == request
 

@@ -96,8 +96,9 @@ KEYS: Final = (
         doc="Old name for the two limits before and after; use those."),
     Key("log.message.format.version", STRING, "3.0-IV1", MEDIUM, valid=VERSION,
         doc="Old record formats. Landline stores version 2 only, as Kafka does since 3.0."),
-    Key("log.message.downconversion.enable", BOOLEAN, True, LOW, mode=CLUSTER_WIDE,
-        doc="Conversion of records for clients older than Kafka 0.11, which Landline does not serve."),
+    Key("log.message.downconversion.enable", BOOLEAN, True, LOW, mode=CLUSTER_WIDE, use=USED,
+        doc="Whether consumers before Kafka 0.11 (Fetch 0 to 3) get records, converted to old messages. If not, they "
+            "get UNSUPPORTED_VERSION."),
     Key("compression.type", STRING, "producer", HIGH,
         valid=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         mode=CLUSTER_WIDE, use=USED,

@@ -65,8 +65,9 @@ KEYS: Final = (
         doc="The longest time a record may stay uncompacted."),
     Key("max.message.bytes", INT, 1_048_588, MEDIUM, valid=at_least(0), use=USED,
         doc="The largest record batch accepted, after compression."),
-    Key("message.downconversion.enable", BOOLEAN, True, LOW,
-        doc="Conversion of records for clients older than Kafka 0.11, which Landline does not serve."),
+    Key("message.downconversion.enable", BOOLEAN, True, LOW, use=USED,
+        doc="Whether consumers before Kafka 0.11 (Fetch 0 to 3) get records, converted to old messages. If not, they "
+            "get UNSUPPORTED_VERSION."),
     Key("message.format.version", STRING, "3.0-IV1", MEDIUM, valid=VERSION,
         doc="Old record formats. Landline stores version 2 only, as Kafka does since 3.0."),
     Key("message.timestamp.after.max.ms", LONG, LONG_MAX, MEDIUM, valid=at_least(0), use=USED,

@@ -19,12 +19,17 @@ import structlog
 from broker.log.cleaning.compaction import AbortedRanges, CompactionRules, compact_batch
 from broker.log.cleaning.io_pace import CleaningAborted, IoPace
 from broker.log.cleaning.offset_map import OffsetMap
-from broker.log.loading.loader import CLEANED_SUFFIX, SWAP_SUFFIX
 from broker.log.loading.recovery import has_marker
 from broker.log.log import Log
 from broker.log.log_dir_health import Fault, fault_of
 from broker.log.results import AbortedTransaction
-from broker.log.segments.batch_file import INT32_MAX, LOG_SUFFIX, TXN_INDEX_SUFFIX
+from broker.log.segments.batch_file import (
+    CLEANED_SUFFIX,
+    INT32_MAX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TXN_INDEX_SUFFIX,
+)
 from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.segment import Segment
 from broker.log.segments.txn_index import ENTRY_BYTES

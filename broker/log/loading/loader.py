@@ -21,7 +21,8 @@ from broker.config.log_config import LONG_MAX, LogConfig
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from broker.log.leader_epochs import LeaderEpochCache
-from broker.log.loading.recovery import RecoveryResult, recover_segment, refuse_legacy, remove_segments
+from broker.log.loading.old_segments import begins_with_old, upgrade
+from broker.log.loading.recovery import RecoveryResult, recover_segment, remove_segments
 from broker.log.log import Log
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.partition_metadata import FILE_NAME as METADATA_FILE_NAME
@@ -31,7 +32,7 @@ from broker.log.producers.producer_snapshot import snapshot_offsets, snapshots_a
 from broker.log.producers.producer_state import MAX_PRODUCERS, ProducerStateManager
 from broker.log.roll_pace import RollPace
 from broker.log.sealed_file import TEMPORARY_SUFFIX
-from broker.log.segments.batch_file import INDEX_SUFFIX, LOG_SUFFIX
+from broker.log.segments.batch_file import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
 from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, Segment, set_limits
 from broker.protocol.epochs import NO_EPOCH
@@ -39,7 +40,6 @@ from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
 
-CLEANED_SUFFIX, SWAP_SUFFIX = ".cleaned", ".swap"
 _log = structlog.get_logger(__name__)
 
 
@@ -91,10 +91,6 @@ def load_log(
     is_new = listed is None
     names = set[str]() if listed is None else _finish_swaps(directory, listed)
     segments = _find_segments(directory, names, config, parameters)
-    # Nothing else of a clean log is verified. Formats only rise, so the first segment has the oldest format.
-    for segment in segments[:1]:
-        if segment.size:
-            refuse_legacy(segment, 0)
     epochs = LeaderEpochCache(directory, has_file=EPOCHS_FILE_NAME in names)
     recovered = None if parameters.clean else _recover(segments, epochs, config, parameters, topic_partition)
     found = segments
@@ -195,6 +191,10 @@ def _find_segments(
         if name.endswith(SEGMENT_SUFFIXES[1:]) and name[:20] not in known:
             (directory / name).unlink()
     segments = [Segment.open(directory, base, config.segment_index_bytes, among=names) for base in bases]
+    # Formats only rise, so the first segment has the oldest format.
+    if segments and begins_with_old(segments[0]):
+        upgrade(segments, config, parameters.cancel)
+        return _find_segments(directory, _names_in(directory), config, parameters)
     set_limits(segments)
     for segment in segments:
         if parameters.cancel is not None and parameters.cancel.is_set():

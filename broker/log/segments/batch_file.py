@@ -21,6 +21,8 @@ from broker.log.segments.offset_index import OffsetIndex
 from broker.record.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
+# Of a segment that is to replace others: unfinished, and finished.
+CLEANED_SUFFIX, SWAP_SUFFIX = ".cleaned", ".swap"
 INT32_MAX = (1 << 31) - 1
 # How many files of inactive segments stay open for later reads, over all logs; the most recently opened ones
 # do. A log with thousands of segments could otherwise use all file descriptors of the process.

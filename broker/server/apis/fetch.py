@@ -1,6 +1,7 @@
 """Fetch, on the Processor's thread: records go from the file to the socket with sendfile.
 
-``fetch_sessions`` tracks what a session's reader wants and which results are new to it. Data that is not in
+``fetch_sessions`` tracks what a session's reader wants and which results are new to it; ``fetch_old`` converts
+records for old readers. Data that is not in
 the page cache is first read in by a handler thread, so that no connection waits for another's disk access.
 Once a reader has reached such data, all its fetches are handled there.
 """
@@ -17,6 +18,7 @@ from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_response
 from broker.protocol.fetch_requests import (
+    BATCHES_FROM,
     NO_SESSION,
     READ_COMMITTED,
     FetchRequest,
@@ -29,6 +31,7 @@ from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import cluster_allowed
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
+from broker.server.apis.fetch_old import MOST_BYTES, convert_and_respond, without_zstd
 from broker.server.apis.strangers import introduce
 from broker.server.fetch_sessions import FetchContext, Outcome
 from broker.utils.file_region import FileRegion
@@ -37,6 +40,7 @@ from broker.utils.topic_partition import TopicPartition
 
 _RULE = RULES[ApiKey.FETCH]
 _ERROR_FROM = 7  # the first version with an error code for the whole response
+_ZSTD_FROM = 10  # the first version whose readers know zstd (KIP-110)
 _FOLLOWERS_FROM = 11  # the first version whose clients may read from followers (KIP-392)
 # Longer waits end after this time with an empty response: the reader retries, and the timer's memory
 # is limited.
@@ -178,6 +182,11 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         results = [*fetched, *refused]
         if ctx.quotas.active and _is_throttled(request, results, fetch, ctx, is_exempt=is_exempt):
             return
+        if request.api_version < _ZSTD_FROM:
+            results = without_zstd(results, ctx)
+            if request.api_version < BATCHES_FROM:
+                convert_and_respond(request, results, params, ctx)
+                return
         _answer(request, fetch.finish(results), ctx)
 
     waiting = ctx.replica_manager.fetch(params, readable, answer, news)
@@ -270,6 +279,9 @@ def _refusal(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
 
 def _params(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchParams:
     max_bytes, min_bytes = min(asked.max_bytes, ctx.config.int("fetch.max.bytes")), asked.min_bytes
+    if request.api_version < BATCHES_FROM:
+        max_bytes = min(max_bytes, MOST_BYTES)
+        min_bytes = min(min_bytes, max_bytes)
     max_wait_ms = min(asked.max_wait_ms, _LONGEST_WAIT_MS)
     if ends_ns := request.connection.session_ends_ns:  # no records are for a session that has expired
         max_wait_ms = min(max_wait_ms, max(0, (ends_ns - time.monotonic_ns()) // 1_000_000))

@@ -1,10 +1,11 @@
-"""ListOffsets: the offset for a timestamp, or of one end of the log."""
+"""ListOffsets: the offset for a timestamp, or of one end of the log. Version 0: where segments begin."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from broker.cluster.partition import Partition
+from broker.log.old_offsets import offsets_before, visible
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.epochs import NO_EPOCH
@@ -33,8 +34,13 @@ _MOST_KEPT = 1_000  # partitions that may wait while their sender is looked up
 
 
 def is_dear(message: ListOffsetsRequest) -> bool:
-    """Whether files must be searched for a timestamp; the ends of a log are known in memory."""
-    return any(p.timestamp not in _ENDS for topic in message.topics for p in topic.partitions)
+    """Whether files must be searched for a timestamp; the ends of a log are known in memory. Version 0 looks at all
+    segments of each log.
+    """
+    first = next((p for topic in message.topics for p in topic.partitions), None)
+    return hasattr(first, "max_num_offsets") or any(
+        p.timestamp not in _ENDS for topic in message.topics for p in topic.partitions
+    )
 
 
 def handle(request: Request, message: ListOffsetsRequest, ctx: ApiContext) -> Fields | None:
@@ -102,6 +108,13 @@ def _answer(
         )
         if refused:
             raise KafkaError(Errors.CLUSTER_AUTHORIZATION_FAILED)
+        if request.api_version == 0:
+            return {
+                **_row(wanted, Errors.NONE),
+                "old_style_offsets": _find_old(
+                    partition, wanted, ctx, from_replica=message.replica_id != CONSUMER_REPLICA_ID
+                ),
+            }
         timestamp, offset, epoch = _find(
             partition,
             wanted.timestamp,
@@ -129,6 +142,18 @@ def _row(
         "offset": offset,
         "leader_epoch": epoch,
     }
+
+
+def _find_old(
+    partition: Partition, wanted: ListOffsetsPartition, ctx: ApiContext, *, from_replica: bool
+) -> list[int]:
+    """The offsets of version 0, falling."""
+    log = partition.log
+    if wanted.max_num_offsets < 0:  # so Kafka's answer, which has no check
+        raise KafkaError(Errors.UNKNOWN_SERVER_ERROR, f"{wanted.max_num_offsets} offsets asked for")
+    with log.failing("look at the segments of"):
+        found = offsets_before(log, wanted.timestamp, wanted.max_num_offsets, ctx.clock.wall_ms())
+    return found if from_replica else visible(found, log.high_watermark)
 
 
 def _find(

@@ -10,6 +10,7 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError, TooManyElements
 from broker.protocol.produce_messages import (
     ACKS_ALL,
+    BATCHES_FROM,
     PartitionResponse,
     ProducedTopic,
     ProduceRequest,
@@ -22,6 +23,7 @@ from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import Access, allowed
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, why_absent
+from broker.server.apis.produce_old import converted
 from broker.server.apis.produce_verification import (
     Verified,
     begin_verified,
@@ -71,8 +73,10 @@ Responses = Mapping[TopicPartition, PartitionResponse]
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:
     """Appends and responds, or waits in the purgatory. Recompression and long batch checks go to a
-    handler thread.
+    handler thread, and so does the conversion of old clients' messages.
     """
+    if request.api_version < BATCHES_FROM:
+        return ctx.queue_for(request, lambda: _handle_old(request, ctx), dear=True)
     try:
         message = parse_produce_request(request.body, request.api_version, _RULE.here_elements)
     except TooManyElements:
@@ -112,6 +116,16 @@ def _handle_many(request: Request, ctx: ApiContext) -> None:
             _verify(request, message, verified, ctx)
             return
     _append(request, message, ctx, inline=False, verified=verified)
+
+
+def _handle_old(request: Request, ctx: ApiContext) -> None:
+    """Handles a request of an old client on a handler's thread. Raises :class:`ProtocolError`."""
+    message = parse_produce_request(request.body, request.api_version, _RULE.most_elements)
+    if _is_refused(request, message, ctx):
+        return
+    writable = {topic for topic, _ in _writable(request, message, ctx.access, {}, told=False)}
+    topics, answered = converted(message.topics, writable, ctx)
+    _append(request, message._replace(topics=topics), ctx, inline=False, verified=answered)
 
 
 def _verify(request: Request, message: ProduceRequest, verified: Verified, ctx: ApiContext) -> Verdict:

@@ -1,0 +1,318 @@
+"""Converts message sets of magic 0 and 1 to record batches, for clients and in logs, and batches to message sets.
+
+Both ways read every record in Python: 2 to 4 µs each. So they are for handler threads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from broker.protocol.epochs import NO_EPOCH
+from broker.protocol.errors import Errors, KafkaError
+from broker.record.batch import Record, assemble, build_batch, each_record
+from broker.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, ZSTD, Bytes
+from broker.record.header import (
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    batch_size_at,
+)
+from broker.record.message_set import (
+    Message,
+    begins_old,
+    each_inner,
+    each_message,
+    old_bytes,
+    wrapped,
+    write_message,
+)
+from broker.record.records import LONG_MAX, encode_varint
+from broker.record.validator import MOST_RECORDS, BatchRules
+
+_NULL: Final = 1  # -1 as a varint
+_NO_HEADERS: Final = 0
+_PIECE_BYTES: Final = 1 << 20
+_GROUP_BYTES: Final = 16 * 1024
+_FURTHEST_OFFSET: Final = (1 << 31) - 1
+
+
+def up_converted(records: memoryview, rules: BatchRules) -> bytes | None:
+    """One record batch with the records of a message set, at offset 0, with the codec of the messages. None if there
+    is no whole message.
+
+    Messages without time keep none (-1). Raises KafkaError as :func:`.message_set.each_message` and ``each_inner``;
+    also INVALID_RECORD for messages of both magics and for more than one message if any is compressed,
+    INVALID_TIMESTAMP for a negative time, MESSAGE_TOO_LARGE for too many records.
+    """
+    messages = each_message(records, rules.max_message_bytes)
+    first = next(messages, None)
+    if first is None:
+        return None
+    codec = first.codec_id
+    if codec:
+        if next(messages, None) is not None:
+            raise KafkaError(Errors.INVALID_RECORD, "more than one compressed message")
+        messages = each_inner(first, rules.max_inside_bytes)
+    else:
+        messages = _all_plain(first, messages)
+    return _batch_of(messages, codec)
+
+
+def _all_plain(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
+    for message in chain((first,), rest):
+        if message.codec_id:
+            raise KafkaError(Errors.INVALID_RECORD, "a compressed message among others")
+        if message.magic != first.magic:
+            raise KafkaError(
+                Errors.INVALID_RECORD, f"messages of magic {first.magic} and {message.magic} in one request"
+            )
+        yield message
+
+
+def _batch_of(messages: Iterator[Message], codec: int) -> bytes:
+    body = bytearray()
+    base_timestamp = max_timestamp = NO_TIMESTAMP
+    attributes = codec
+    count = 0
+    for message in messages:
+        timestamp = message.timestamp
+        if timestamp < NO_TIMESTAMP:
+            raise KafkaError(Errors.INVALID_TIMESTAMP, f"a message has the negative timestamp {timestamp}")
+        # Kafka takes a time as the client's, whatever its type; without one, the topic's rules judge the type.
+        if message.is_log_append_time and timestamp == NO_TIMESTAMP:
+            attributes |= LOG_APPEND_TIME_FLAG
+        if not count:
+            base_timestamp = timestamp
+        max_timestamp = max(max_timestamp, timestamp)
+        _write_record(body, timestamp - base_timestamp, count, message)
+        count += 1
+        if count > MOST_RECORDS:
+            raise KafkaError(Errors.MESSAGE_TOO_LARGE, f"more than the {MOST_RECORDS} records of a batch")
+    header = BatchHeader(
+        0,
+        0,
+        NO_EPOCH,
+        MAGIC,
+        0,
+        attributes,
+        count - 1,
+        base_timestamp,
+        max_timestamp,
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
+        count,
+    )
+    return assemble(header, body)
+
+
+def _write_record(out: bytearray, timestamp_delta: int, offset_delta: int, message: Message) -> None:
+    fields = bytearray(b"\0")
+    encode_varint(timestamp_delta, fields)
+    encode_varint(offset_delta, fields)
+    for field in (message.key, message.value):
+        if field is None:
+            fields.append(_NULL)
+        else:
+            encode_varint(len(field), fields)
+            fields += field
+    fields.append(_NO_HEADERS)
+    encode_varint(len(fields), out)
+    out += fields
+
+
+class Converted(NamedTuple):
+    """Messages, and the offset from which the reader has to go on."""
+
+    messages: bytes
+    next_offset: int
+
+
+def down_converted(
+    view: memoryview,
+    header: BatchHeader,
+    magic: int,
+    *,
+    first_offset: int,
+    most_bytes: int,
+    position: int = 0,
+) -> Converted:
+    """The messages of ``magic`` 0 or 1 for the whole batch at ``position``; none for a transaction marker.
+
+    A compressed batch becomes one wrapper, with all its records. Of a plain one, the records from ``first_offset``
+    on become messages, as many as fit in ``most_bytes``, but at least one. Headers, sequences and producers are
+    lost, and with magic 0 also times. Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE.
+    """
+    next_offset = header.next_offset
+    if header.is_control:
+        return Converted(b"", next_offset)
+    codec = header.codec_id
+    if codec == ZSTD:
+        raise KafkaError(
+            Errors.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd at offset {header.base_offset} needs magic 2 (KIP-110)",
+        )
+    append_time = header.is_log_append_time
+    attributes = LOG_APPEND_TIME_FLAG if append_time else 0
+    is_relative = bool(codec and magic)
+    out = bytearray()
+    base, last, latest = 0, -1, NO_TIMESTAMP
+    for record in each_record(view, header, position):
+        if not codec and record.offset < first_offset:
+            continue
+        before = len(out)
+        if is_relative and not before:
+            base = record.offset
+        write_message(
+            out, magic, record.offset - base, record.timestamp, record.key, record.value, attributes
+        )
+        if not codec and before and len(out) > most_bytes:
+            del out[before:]
+            next_offset = record.offset
+            break
+        last, latest = record.offset, max(latest, record.timestamp)
+    if codec and out:
+        return Converted(wrapped(out, magic, codec, last, latest, append_time=append_time), next_offset)
+    return Converted(bytes(out), next_offset)
+
+
+class OldPart:
+    """The messages of magic 0 and 1 at the beginning of a segment or of what a leader sent; batches may follow.
+
+    ``read`` returns so many bytes from a position, or fewer at the end. ``position`` is where the messages end that
+    were iterated so far.
+    """
+
+    def __init__(self, read: Callable[[int, int], Bytes], size: int) -> None:
+        self._read = read
+        self._size = size
+        self.position = 0
+
+    def __iter__(self) -> Iterator[Message]:
+        """The whole messages, a piece at a time. Raises KafkaError as :func:`.message_set.each_message`."""
+        wanted = _PIECE_BYTES
+        while self.position < self._size:
+            piece = memoryview(self._read(self.position, wanted))
+            whole = old_bytes(piece)
+            for message in each_message(piece[:whole]):
+                self.position += message.size
+                yield message
+            if whole:
+                wanted = _PIECE_BYTES
+            else:
+                left = min(self._size - self.position, DEFAULT_MAX_BYTES)
+                wanted = batch_size_at(piece) if len(piece) >= LOG_OVERHEAD_BYTES else 0
+                if not begins_old(piece) or not len(piece) < wanted <= left:
+                    return
+
+
+def upgraded(messages: Iterable[Message], next_offset: int = 0) -> Iterator[bytes]:
+    """Record batches with the records of stored messages, at their offsets, which are ``next_offset`` or above, in the
+    codecs of the messages.
+
+    A wrapper becomes a batch; plain messages become batches of up to ``_GROUP_BYTES``. Leader epochs begin with these
+    batches, as 0. Raises KafkaError as :func:`.message_set.each_inner`, and INVALID_RECORD if offsets do not rise.
+    """
+    group: list[Message] = []
+    size = 0
+    last_offset = next_offset - 1
+    try:
+        for message in messages:
+            if group and (message.codec_id or size >= _GROUP_BYTES or not _fit_together(group[0], message)):
+                yield _stored(group, 0, last_offset)
+                last_offset, group, size = group[-1].offset, [], 0
+            if message.codec_id:
+                inner = list(_with_offsets(message))
+                yield _stored(inner, message.codec_id, last_offset)
+                last_offset = inner[-1].offset
+            else:
+                group.append(message)
+                size += message.size
+    except KafkaError:
+        if group:
+            yield _stored(group, 0, last_offset)  # those before the damage are sound
+        raise
+    if group:
+        yield _stored(group, 0, last_offset)
+
+
+def upgraded_fetch(records: memoryview, where: object) -> memoryview:
+    """What a leader sent, with batches in place of the old messages at its beginning; what is behind them stays.
+
+    Raises KafkaError(CORRUPT_MESSAGE) if no whole message comes before a damaged one.
+    """
+    part = OldPart(lambda position, size: records[position : position + size], len(records))
+    out = bytearray()
+    try:
+        for batch in upgraded(part):
+            out += batch
+    except KafkaError as error:
+        if not out:
+            raise KafkaError(Errors.CORRUPT_MESSAGE, f"{where}: fetched old messages: {error}") from error
+        return memoryview(out)  # the damaged one is found again as the first of a later fetch
+    if not out:
+        raise KafkaError(Errors.CORRUPT_MESSAGE, f"{where}: fetched old messages without a whole one")
+    out += records[part.position :]
+    return memoryview(out)
+
+
+def _fit_together(first: Message, message: Message) -> bool:
+    """Whether a batch may have both: it has one time type, one time of appending and offsets near each other."""
+    return (
+        message.is_log_append_time == first.is_log_append_time
+        and (not first.is_log_append_time or message.timestamp == first.timestamp)
+        and message.offset - first.offset <= _FURTHEST_OFFSET
+    )
+
+
+def _with_offsets(wrapper: Message) -> Iterator[Message]:
+    """The messages in a stored wrapper, with their offsets in the log."""
+    inner = list(each_inner(wrapper, DEFAULT_MAX_BYTES))
+    base = 0
+    if wrapper.magic and wrapper.offset:
+        base = wrapper.offset - inner[-1].offset
+    time_type = wrapper.attributes & LOG_APPEND_TIME_FLAG
+    for message in inner:
+        yield message._replace(offset=base + message.offset, attributes=time_type)
+
+
+def _stored(messages: Sequence[Message], codec: int, last_offset: int) -> bytes:
+    first = messages[0]
+    furthest = min(first.offset + _FURTHEST_OFFSET, LONG_MAX)
+    for message in messages:
+        if not last_offset < message.offset <= furthest:
+            raise KafkaError(
+                Errors.INVALID_RECORD, f"message at offset {message.offset} follows {last_offset}"
+            )
+        if message.timestamp < NO_TIMESTAMP:
+            raise KafkaError(
+                Errors.INVALID_TIMESTAMP, f"message at offset {message.offset} has time {message.timestamp}"
+            )
+        last_offset = message.offset
+    records = [
+        Record(_owned(each.key), _owned(each.value), (), each.timestamp, each.offset) for each in messages
+    ]
+    append_time = (
+        max(each.timestamp for each in messages)
+        if any(each.is_log_append_time for each in messages)
+        else None
+    )
+    return build_batch(
+        records,
+        base_offset=first.offset,
+        leader_epoch=0,
+        compression=CODEC_NAMES[codec],
+        log_append_time_ms=append_time,
+        keep_offsets=True,
+    )
+
+
+def _owned(field: memoryview | None) -> bytes | None:
+    return None if field is None else bytes(field)

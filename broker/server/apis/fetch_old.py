@@ -1,0 +1,150 @@
+"""Fetch 0 to 3, whose readers know only messages of magic 0 and 1: converts record batches for them (KIP-283).
+
+A handler thread reads the log piece by piece and converts it, until the answer is as large as the reader or
+``MOST_BYTES`` allows. So the memory for an answer is what the reader asked for, and one batch. The rest is converted
+when the reader asks for it.
+"""
+
+from __future__ import annotations
+
+from random import randrange
+from typing import Final
+
+from broker.log.log import Log
+from broker.network.request_channel import Request
+from broker.protocol.errors import Errors, KafkaError
+from broker.protocol.fetch_messages import FetchedPartition, encode_converted
+from broker.protocol.fetch_requests import TopicKey
+from broker.record.conversion import down_converted
+from broker.record.header import crc_is_valid, iter_batches
+from broker.replication.delayed_fetch import Fetched, FetchEntry, FetchParams
+from broker.server.apis.context import ApiContext
+
+MOST_BYTES: Final = 1 << 20
+"""The most that one answer converts, unless one batch alone is larger. It stays in memory until it is sent."""
+_PIECE_BYTES: Final = 128 * 1024
+# So much of transaction markers is skipped in search of records: a second's work.
+_MOST_SKIPPED_BYTES: Final = 64 << 20
+# How long an answer without messages waits: behind the last record there may be only a transaction marker, which is
+# data to wait for, but not to send. Its reader would ask again at once.
+_NOTHING_MS: Final = 500
+_MAGIC_1_FROM: Final = 2
+_SOFT_LIMITS_FROM: Final = 3  # from here on a message may be larger than its partition's limit (KIP-74)
+
+_Answer = list[tuple[FetchEntry, FetchedPartition, bytes]]
+
+
+def without_zstd(results: Fetched, ctx: ApiContext) -> Fetched:
+    """The results with an error for topics of ``compression.type=zstd``: readers before Fetch 10 do not know it."""
+    return [
+        (wanted, FetchedPartition(result.partition, Errors.UNSUPPORTED_COMPRESSION_TYPE))
+        if (log := ctx.replica_manager.local_log(wanted.topic_partition)) is not None
+        and log.config.compression_type == "zstd"
+        else (wanted, result)
+        for wanted, result in results
+    ]
+
+
+def convert_and_respond(request: Request, results: Fetched, params: FetchParams, ctx: ApiContext) -> None:
+    """Answers from a handler's thread with the converted records; if none is free, with none, a little later."""
+    expected = any(result.records is not None for _, result in results)
+
+    def work() -> None:
+        answer = _converted(request, results, params, ctx)
+        is_empty = all(result.error is Errors.NONE and not messages for _, result, messages in answer)
+        _respond(request, answer, params.max_wait_ms if expected and is_empty else 0, ctx)
+
+    if not ctx.submit_for(request, work, dear=True, asks_only=True):
+        nothing = [(wanted, result, b"") for wanted, result in results]
+        _respond(request, nothing, _NOTHING_MS, ctx)
+
+
+def _respond(request: Request, answer: _Answer, wait_ms: int, ctx: ApiContext) -> None:
+    by_topic: dict[TopicKey, list[tuple[FetchedPartition, bytes]]] = {}
+    for wanted, result, messages in answer:
+        by_topic.setdefault(wanted.topic, []).append((result, messages))
+    payload = encode_converted(request.api_version, request.correlation_id, by_topic)
+    if wait_ms > 0:
+        ctx.timer.add(min(wait_ms, _NOTHING_MS), lambda: request.respond(payload))
+    else:
+        request.respond(payload)
+
+
+def _converted(request: Request, results: Fetched, params: FetchParams, ctx: ApiContext) -> _Answer:
+    magic = 0 if request.api_version < _MAGIC_1_FROM else 1
+    is_hard = request.api_version < _SOFT_LIMITS_FROM
+    # These readers name their partitions in the same order each time, so the first one would take all the room.
+    first = randrange(len(results)) if results else 0
+    answer: _Answer = []
+    left = params.max_bytes
+    for wanted, result in (*results[first:], *results[:first]):
+        told, messages = result, b""
+        most = max(0, min(wanted.max_bytes, left))
+        must = left == params.max_bytes
+        if result.error is Errors.NONE and (most or must):
+            try:
+                log = _log_of(wanted, params, ctx)
+                end = log.log_end_offset if params.from_follower else result.high_watermark
+                messages = read_converted(
+                    log, wanted.fetch_offset, end, magic=magic, most_bytes=most, at_least_one=must
+                )
+            except KafkaError as error:
+                told = FetchedPartition(result.partition, error.error_code)
+            if is_hard:  # from the part of a message the reader sees that its limit is too low
+                messages = messages[: max(0, wanted.max_bytes)]
+        left -= len(messages)
+        answer.append((wanted, told, messages))
+    return answer
+
+
+def _log_of(wanted: FetchEntry, params: FetchParams, ctx: ApiContext) -> Log:
+    log = ctx.replica_manager.local_log(wanted.topic_partition)
+    if log is None:
+        raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
+    if not params.from_follower and not log.config.message_downconversion_enable:
+        raise KafkaError(Errors.UNSUPPORTED_VERSION)
+    return log
+
+
+def read_converted(
+    log: Log, offset: int, end_offset: int, *, magic: int, most_bytes: int, at_least_one: bool
+) -> bytes:
+    """The records from ``offset`` to ``end_offset`` as messages of ``magic``, in at most ``most_bytes``.
+
+    With ``at_least_one``, the first message or the first compressed batch may be larger. Transaction markers are left
+    out. An error is raised only if no message comes before it. Raises KafkaError: CORRUPT_MESSAGE,
+    UNSUPPORTED_COMPRESSION_TYPE, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+    """
+    out = bytearray()
+    start, skipped = offset, 0
+    try:
+        while offset < end_offset and len(out) < max(most_bytes, 1) and skipped < _MOST_SKIPPED_BYTES:
+            view = log.reader.read_bytes(offset, min(max(most_bytes - len(out), 1), _PIECE_BYTES), end_offset)
+            if not view:
+                break
+            position = 0
+            for header in iter_batches(view):
+                if not crc_is_valid(view, header, position):
+                    raise KafkaError(
+                        Errors.CORRUPT_MESSAGE, f"batch at offset {header.base_offset} fails its checksum"
+                    )
+                messages, offset = down_converted(
+                    view,
+                    header,
+                    magic,
+                    first_offset=start,
+                    most_bytes=most_bytes - len(out),
+                    position=position,
+                )
+                fits = len(out) + len(messages) <= most_bytes
+                if messages and (fits or (at_least_one and not out)):
+                    out += messages
+                if not fits or offset < header.next_offset:
+                    return bytes(out)
+                position += header.size_bytes
+            if not out:
+                skipped += len(view)
+    except KafkaError:
+        if not out:
+            raise
+    return bytes(out)
