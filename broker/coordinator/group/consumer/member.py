@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
@@ -53,8 +53,14 @@ class ConsumerMember:
     member_epoch: int = JOIN_EPOCH
     previous_epoch: int = JOIN_EPOCH
     state: MemberState = MemberState.STABLE
-    assigned: Assignment = NOTHING
-    pending_revocation: Assignment = NOTHING
+    assigned: Assignment = field(default_factory=lambda: NOTHING)
+    pending_revocation: Assignment = field(default_factory=lambda: NOTHING)
+    matched_names: frozenset[str] = frozenset()  # by the regular expression; not part of its records
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The names of the topics to which it is subscribed, by name or by the regular expression."""
+        return self.subscribed_names | self.matched_names if self.matched_names else self.subscribed_names
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
