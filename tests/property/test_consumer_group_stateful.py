@@ -38,7 +38,7 @@ class Client:
     member_id: str
     epoch: int = 0
     owned: dict = field(default_factory=dict)
-    told_epoch: int = 0
+    told: dict | None = None  # what it has been assigned, while it still has to revoke something
     due_ms: int = 0
 
 
@@ -86,7 +86,9 @@ class Groups(RuleBasedStateMachine):
 
     # -- what clients do
 
-    def beat(self, client, *, lost=False):
+    def beat(self, client, *, lost=False, slow=False):
+        if client.told is not None and not slow:  # it has revoked
+            client.owned, client.told = client.told, None
         whole = {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_names": client.names}
         owned = {} if client.epoch == 0 else {topic: frozenset(n) for topic, n in client.owned.items()}
         answer = self.ask(client, client.epoch, owned=owned, **whole)
@@ -99,7 +101,12 @@ class Groups(RuleBasedStateMachine):
         }:
             # It gives up everything and joins as another member.
             self.serial += 1
-            client.owned, client.epoch, client.member_id = {}, 0, f"{client.name}{self.serial}"
+            client.owned, client.told, client.epoch, client.member_id = (
+                {},
+                None,
+                0,
+                f"{client.name}{self.serial}",
+            )
             return
         if answer.error is not Errors.NONE:
             assert self.fails
@@ -107,7 +114,14 @@ class Groups(RuleBasedStateMachine):
         client.epoch = answer.member_epoch
         client.due_ms = self.now_ms + LIMITS.session_timeout_ms
         if answer.assignment is not None:
-            client.owned = dict(answer.assignment)
+            self.take(client, dict(answer.assignment))
+
+    def take(self, client, assignment):
+        """It uses what is new at once, unless it must revoke something first."""
+        if all(numbers <= assignment.get(topic, frozenset()) for topic, numbers in client.owned.items()):
+            client.owned, client.told = assignment, None
+        else:
+            client.told = assignment
 
     @rule(
         name=st.sampled_from(CLIENTS),
@@ -122,10 +136,10 @@ class Groups(RuleBasedStateMachine):
         self.beat(self.clients[name])
 
     @precondition(lambda self: self.clients)
-    @rule(data=st.data(), lost=st.booleans())
-    def any_beat(self, data, lost):
+    @rule(data=st.data(), lost=st.booleans(), slow=st.booleans())
+    def any_beat(self, data, lost, slow):
         client = self.clients[data.draw(st.sampled_from(sorted(self.clients)))]
-        self.beat(client, lost=lost)
+        self.beat(client, lost=lost, slow=slow)
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), for_now=st.booleans())
@@ -146,9 +160,9 @@ class Groups(RuleBasedStateMachine):
         self.now_ms += after_ms
         for client in self.clients.values():
             if client.due_ms <= self.now_ms or client.epoch == 0:
-                client.owned = {}  # a consumer gives up its partitions when its session is over
+                client.owned, client.told = {}, None  # a consumer gives up all when its session is over
             elif after_ms >= REBALANCE_MS:
-                client.owned = {}  # max.poll.interval.ms has passed, too
+                client.owned, client.told = {}, None  # max.poll.interval.ms has passed, too
         self.carry_out(on_time(self.group, self.now(), self.topics))
 
     @rule(more=st.integers(1, 3), name=st.sampled_from(NAMES))
@@ -181,7 +195,7 @@ class Groups(RuleBasedStateMachine):
         self.now_ms += 2 * LIMITS.session_timeout_ms  # whoever has stopped is gone
         self.carry_out(on_time(self.group, self.now(), self.topics))
         for client in self.clients.values():
-            client.owned = {}
+            client.owned, client.told = {}, None
         for _ in range(12):
             for client in self.clients.values():
                 self.beat(client)
