@@ -163,7 +163,7 @@ class Groups(RuleBasedStateMachine):
                 client.owned, client.told = {}, None  # a consumer gives up all when its session is over
             elif after_ms >= REBALANCE_MS:
                 client.owned, client.told = {}, None  # max.poll.interval.ms has passed, too
-        self.carry_out(on_time(self.group, self.now(), self.topics))
+        self.carry_out(on_time(self.group, self.now()))
 
     @rule(more=st.integers(1, 3), name=st.sampled_from(NAMES))
     def topic_grows(self, more, name):
@@ -193,7 +193,7 @@ class Groups(RuleBasedStateMachine):
         """With a few heartbeats of everybody the group is stable, and every partition has its consumer."""
         self.fails = False
         self.now_ms += 2 * LIMITS.session_timeout_ms  # whoever has stopped is gone
-        self.carry_out(on_time(self.group, self.now(), self.topics))
+        self.carry_out(on_time(self.group, self.now()))
         for client in self.clients.values():
             client.owned, client.told = {}, None
         for _ in range(12):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.coordinator.group.consumer.group import ConsumerGroup
 from broker.coordinator.group.consumer.member import (
     JOIN_EPOCH,
@@ -12,7 +14,8 @@ from broker.coordinator.group.consumer.member import (
 from broker.coordinator.group.consumer.messages import ConsumerGroupLimits, HeartbeatRequest
 from broker.protocol.errors import Errors, KafkaError
 
-MUST_REJOIN = "The member must abandon all its partitions and rejoin."
+MUST_REJOIN: Final = "The member must abandon all its partitions and rejoin."
+_MAX_KEY_BYTES: Final = 0x7FFF
 
 
 def request_error(group_id: str, request: HeartbeatRequest, limits: ConsumerGroupLimits) -> KafkaError | None:
@@ -20,6 +23,8 @@ def request_error(group_id: str, request: HeartbeatRequest, limits: ConsumerGrou
     message = _what_is_wrong(group_id, request)
     if message is not None:
         return KafkaError(Errors.INVALID_REQUEST, message)
+    if not _can_be_stored(request, limits):
+        return KafkaError(Errors.INVALID_REQUEST, "The member's ids and subscription are too long.")
     if request.server_assignor is not None and request.server_assignor not in limits.assignors:
         supported = ", ".join(limits.assignors)
         return KafkaError(
@@ -136,3 +141,44 @@ def leaving_member(group: ConsumerGroup, request: HeartbeatRequest) -> ConsumerM
         raise KafkaError(Errors.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
     _check_instance(group.members[holder_id], request)
     return group.members[holder_id]
+
+
+def commit_error(
+    group: ConsumerGroup,
+    member_id: str,
+    member_epoch: int,
+    *,
+    transactional: bool = False,
+    knows_epochs: bool = True,
+) -> Errors:
+    """The error of a commit of offsets. Without an epoch anyone may commit while the group has no members.
+    ``knows_epochs``: it comes in a version that has member epochs (OffsetCommit 9).
+    """
+    if member_epoch < 0 and not group.members:
+        return Errors.NONE
+    member = group.members.get(member_id)
+    if member is None:
+        return Errors.UNKNOWN_MEMBER_ID
+    if not knows_epochs and not transactional:
+        return Errors.UNSUPPORTED_VERSION
+    if member.member_epoch != member_epoch:
+        return Errors.ILLEGAL_GENERATION if transactional else Errors.STALE_MEMBER_EPOCH
+    return Errors.NONE
+
+
+def fetch_error(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> Errors:
+    """The error of an OffsetFetch. Clients that are no members name neither id nor epoch."""
+    if member_id is None and member_epoch < 0:
+        return Errors.NONE
+    member = group.members.get(member_id or "")
+    if member is None:
+        return Errors.UNKNOWN_MEMBER_ID
+    return Errors.NONE if member.member_epoch == member_epoch else Errors.STALE_MEMBER_EPOCH
+
+
+def _can_be_stored(request: HeartbeatRequest, limits: ConsumerGroupLimits) -> bool:
+    """Whether the member fits into records. Its id is part of their keys."""
+    if len(request.member_id.encode()) > _MAX_KEY_BYTES:
+        return False
+    texts = (request.instance_id, request.rack_id, request.client_id, *(request.subscribed_names or ()))
+    return sum(len(text.encode()) for text in texts if text) <= limits.max_member_bytes

@@ -29,8 +29,8 @@ from broker.coordinator.group.consumer.records import (
     encode_target,
     encode_topics,
 )
+from broker.coordinator.group.messages import NEVER_MS
 
-NEVER_MS: Final = 1 << 62
 # In bytes, measured with some reserve.
 _GROUP: Final = 2_000
 _MEMBER: Final = 1_600

@@ -7,13 +7,14 @@ nothing wait only for records that are being written.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from broker.coordinator.group.append_errors import store_error
 from broker.coordinator.group.consumer.assignors import ASSIGNORS, NOTHING, AssigneeSpec
 from broker.coordinator.group.consumer.checks import MUST_REJOIN, leaving_member, member_of
-from broker.coordinator.group.consumer.group import ConsumerGroup, names_weight, partitions_weight
+from broker.coordinator.group.consumer.group import ConsumerGroup, Records, names_weight, partitions_weight
 from broker.coordinator.group.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -31,8 +32,11 @@ from broker.coordinator.group.consumer.messages import (
 )
 from broker.coordinator.group.consumer.records import TopicRecord
 from broker.coordinator.group.memory import Admits, admits_all
-from broker.coordinator.group.messages import Append, Effects, Moment, Reply
+from broker.coordinator.group.messages import Append, AppendDone, Effects, Moment, Reply
 from broker.protocol.errors import Errors, KafkaError
+
+# A batch of __consumer_offsets may have a megabyte.
+_BATCH_BYTES: Final = 256 * 1024
 
 
 def heartbeat(
@@ -47,7 +51,7 @@ def heartbeat(
     """Handles a valid request. A member that joins has its id already."""
     try:
         if request.member_epoch in {LEAVE_EPOCH, STATIC_LEAVE_EPOCH}:
-            result = _leave(group, request, topics)
+            result = _leave(group, request)
         else:
             result = _beat(group, request, now, limits, topics, admits)
     except KafkaError as error:
@@ -55,7 +59,7 @@ def heartbeat(
     return _answer(group, request, result)
 
 
-def on_time(group: ConsumerGroup, now: Moment, topics: ClusterTopics) -> Effects:
+def on_time(group: ConsumerGroup, now: Moment) -> Effects:
     """Removes the members whose sessions have ended, and those that have not revoked in time."""
     late = [member_id for member_id, due_ms in group.sessions.items() if due_ms <= now.monotonic_ms]
     for member_id, (epoch, due_ms) in list(group.revocations.items()):
@@ -65,7 +69,7 @@ def on_time(group: ConsumerGroup, now: Moment, topics: ClusterTopics) -> Effects
         if member_id not in late and group.members[member_id].member_epoch == epoch:
             late.append(member_id)
     for member_id in late:
-        _fence(group, group.members[member_id], topics)
+        _fence(group, group.members[member_id])
     return store(group) if late else []
 
 
@@ -83,15 +87,7 @@ def unload(group: ConsumerGroup) -> Effects:
 
 def store(group: ConsumerGroup) -> Effects:
     """Writes what is not stored, for nobody."""
-    records = group.take_unstored()
-    if not records:
-        return []
-    group.storing += 1
-
-    def stored(error: Errors, _offset: int, _now: Moment) -> Effects:
-        return _stored(group, records, error)
-
-    return [Append(tuple(records.items()), stored)]
+    return _store(group, lambda _error: []) if group.unstored else []
 
 
 # -- a member that is or becomes one
@@ -239,14 +235,18 @@ def _refresh_topics(group: ConsumerGroup, topics: ClusterTopics) -> bool:
     return True
 
 
-def assign(group: ConsumerGroup, limits: ConsumerGroupLimits) -> None:
-    """Computes the targets of the group's epoch, with the assignor that most members prefer."""
-    preferred = Counter(
+def preferred_assignor(group: ConsumerGroup, limits: ConsumerGroupLimits) -> str:
+    """The assignor that most members prefer; the default one if none does."""
+    wishes = Counter(
         member.server_assignor
         for member in group.members.values()
-        if member.server_assignor in limits.assignors
+        if member.server_assignor is not None and member.server_assignor in limits.assignors
     )
-    name = max(sorted(preferred, key=str), key=lambda one: preferred[one], default=limits.assignors[0])
+    return min(wishes, key=lambda name: (-wishes[name], name), default=limits.assignors[0])
+
+
+def assign(group: ConsumerGroup, limits: ConsumerGroupLimits) -> None:
+    """Computes the targets of the group's epoch, with the assignor that most members prefer."""
     ids = {topic.name: topic.topic_id for topic in group.topics.values()}
     members = {
         member_id: AssigneeSpec(
@@ -257,7 +257,7 @@ def assign(group: ConsumerGroup, limits: ConsumerGroupLimits) -> None:
         for member_id, member in group.members.items()
     }
     partitions = {topic.topic_id: topic.partitions for topic in group.topics.values()}
-    targets = ASSIGNORS[name or limits.assignors[0]](members, partitions)
+    targets = ASSIGNORS[preferred_assignor(group, limits)](members, partitions)
     for member_id in group.members:
         group.set_target(member_id, targets.get(member_id, NOTHING))
     group.set_assignment_epoch(group.epoch)
@@ -266,21 +266,23 @@ def assign(group: ConsumerGroup, limits: ConsumerGroupLimits) -> None:
 # -- a member that leaves
 
 
-def _leave(group: ConsumerGroup, request: HeartbeatRequest, topics: ClusterTopics) -> HeartbeatResult:
+def _leave(group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResult:
     member = leaving_member(group, request)
     if request.member_epoch == STATIC_LEAVE_EPOCH and request.instance_id is not None:
         # It keeps its place and its partitions until its session ends.
         group.put(replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NOTHING))
         group.revocations.pop(member.member_id, None)
     else:
-        _fence(group, member, topics)
+        _fence(group, member)
     return HeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
 
 
-def _fence(group: ConsumerGroup, member: ConsumerMember, topics: ClusterTopics) -> None:
+def _fence(group: ConsumerGroup, member: ConsumerMember) -> None:
     """Removes a member. The others get its partitions with their next heartbeats."""
     group.remove(member.member_id)
-    _refresh_topics(group, topics)
+    known = {name: topic for name, topic in group.topics.items() if group.is_subscribed(name)}
+    if known != group.topics:
+        group.set_topics(known)
     group.bump_epoch()
 
 
@@ -289,27 +291,59 @@ def _fence(group: ConsumerGroup, member: ConsumerMember, topics: ClusterTopics) 
 
 def _answer(group: ConsumerGroup, request: HeartbeatRequest, result: HeartbeatResult) -> Effects:
     """Answers when the records are stored."""
-    records = group.take_unstored()
-    if not records:
-        if not group.storing:
-            return [Reply(request.respond, result)]
-        group.waiting.append((request.respond, result))
-        return []
-    group.storing += 1
-
-    def stored(error: Errors, _offset: int, _now: Moment) -> Effects:
-        answer = result if error is Errors.NONE else HeartbeatResult(_append_error(error))
-        return [Reply(request.respond, answer), *_stored(group, records, error)]
-
-    return [Append(tuple(records.items()), stored)]
+    if group.unstored:
+        return _store(
+            group,
+            lambda error: [
+                Reply(request.respond, result if error is Errors.NONE else HeartbeatResult(error))
+            ],
+        )
+    if not group.storing:
+        return [Reply(request.respond, result)]
+    group.waiting.append((request.respond, result))
+    return []
 
 
-def _stored(group: ConsumerGroup, records: dict[bytes, bytes | None], error: Errors) -> Effects:
-    group.storing -= 1
-    if error is not Errors.NONE:
-        group.give_back(records)
-        return _release(group, _append_error(error))
-    return [] if group.storing else _release(group, Errors.NONE)
+def _store(group: ConsumerGroup, then: Callable[[Errors], Effects]) -> Effects:
+    """Writes what is not stored, in several batches if it is much. ``then`` gets the first error.
+
+    The batches need not be written together. By the epochs a target that is stored in part is computed again, and
+    no partition is assigned that another member has.
+    """
+    batches = _batches(group.take_unstored())
+    group.storing += len(batches)
+    errors: list[Errors] = []
+
+    def appended(batch: Records) -> AppendDone:
+        def stored(error: Errors, _offset: int, _now: Moment) -> Effects:
+            group.storing -= 1
+            errors.append(error)
+            if error is not Errors.NONE:
+                group.give_back(batch)
+            effects: Effects = []
+            if len(errors) == len(batches):
+                first = next((one for one in errors if one is not Errors.NONE), Errors.NONE)
+                effects += then(_append_error(first))
+            if error is not Errors.NONE or not group.storing:
+                effects += _release(group, _append_error(error))
+            return effects
+
+        return stored
+
+    return [Append(tuple(batch.items()), appended(batch)) for batch in batches]
+
+
+def _batches(records: Records) -> list[Records]:
+    batches: list[Records] = [{}]
+    size = 0
+    for key, value in records.items():
+        more = len(key) + len(value or b"")
+        if batches[-1] and size + more > _BATCH_BYTES:
+            batches.append({})
+            size = 0
+        batches[-1][key] = value
+        size += more
+    return batches
 
 
 def _release(group: ConsumerGroup, error: Errors) -> Effects:

@@ -18,6 +18,7 @@ class ConsumerGroupLimits:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     max_size: int = 2_147_483_647
+    max_member_bytes: int = 1 << 19
     assignors: tuple[str, ...] = ("uniform", "range")
 
 
@@ -58,3 +59,7 @@ class HeartbeatRequest:
     subscribed_names: frozenset[str] | None = None
     server_assignor: str | None = None
     owned: Assignment | None = None
+
+
+def no_topics() -> ClusterTopics:
+    return ClusterTopics(0, {})

@@ -50,6 +50,8 @@ _WITH_NAME: Final = frozenset(
     {KeyKind.MEMBER_METADATA, KeyKind.TARGET_MEMBER, KeyKind.CURRENT_MEMBER, KeyKind.REGULAR_EXPRESSION}
 )
 
+_KEY_VERSIONS: Final = frozenset(INT16.pack(kind) for kind in KeyKind)
+
 
 class ConsumerGroupKey(NamedTuple):
     """The key of a record. ``name`` is the member id, or the regular expression; empty for the other kinds."""
@@ -109,6 +111,11 @@ class ResolvedRegexRecord:
     topics: tuple[str, ...]
     version: int
     timestamp_ms: int
+
+
+def is_of_consumer_group(key: bytes) -> bool:
+    """Whether the key is one of these, by its version."""
+    return key[:2] in _KEY_VERSIONS
 
 
 def encode_key(key: ConsumerGroupKey) -> bytes:
