@@ -25,6 +25,7 @@ from broker.protocol.errors import Errors
 LIMITS = ConsumerGroupLimits(session_timeout_ms=45_000)
 REBALANCE_MS = 30_000
 NAMES = ["t1", "t2", "t3"]
+REGEX_NAMES = frozenset({"t1", "t2"})
 CLIENTS = ["a", "b", "c", "d"]
 
 
@@ -40,6 +41,7 @@ class Client:
     owned: dict = field(default_factory=dict)
     told: dict | None = None  # what it has been assigned, while it still has to revoke something
     due_ms: int = 0
+    by_regex: bool = False  # both or neither of the first two topics
 
 
 class Groups(RuleBasedStateMachine):
@@ -89,7 +91,11 @@ class Groups(RuleBasedStateMachine):
     def beat(self, client, *, lost=False, slow=False):
         if client.told is not None and not slow:  # it has revoked
             client.owned, client.told = client.told, None
-        whole = {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_names": client.names}
+        whole = {
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "subscribed_names": client.names - REGEX_NAMES if client.by_regex else client.names,
+            "subscribed_regex": "t[12]" if client.by_regex and client.names & REGEX_NAMES else "",
+        }
         owned = {} if client.epoch == 0 else {topic: frozenset(n) for topic, n in client.owned.items()}
         answer = self.ask(client, client.epoch, owned=owned, **whole)
         if lost:
@@ -127,12 +133,15 @@ class Groups(RuleBasedStateMachine):
         name=st.sampled_from(CLIENTS),
         names=st.frozensets(st.sampled_from(NAMES), min_size=1),
         static=st.booleans(),
+        by_regex=st.booleans(),
     )
-    def join(self, name, names, static):
+    def join(self, name, names, static, by_regex):
         if name not in self.clients:
             self.serial += 1
             self.clients[name] = Client(name, names, f"i-{name}" if static else None, f"{name}{self.serial}")
-        self.clients[name].names = names
+        if by_regex and names & REGEX_NAMES:
+            names |= REGEX_NAMES
+        self.clients[name].names, self.clients[name].by_regex = names, by_regex
         self.beat(self.clients[name])
 
     @precondition(lambda self: self.clients)
@@ -260,6 +269,7 @@ class Groups(RuleBasedStateMachine):
         assert {m: (metadata_of(one), current_of(one)) for m, one in stored.members.items()} == {
             m: (metadata_of(one), current_of(one)) for m, one in self.group.members.items()
         }
+        assert dict(stored.regexes) == dict(self.group.regexes)
         assert stored.weight == self.group.weight
 
 

@@ -78,7 +78,7 @@ class ConsumerGroups:
         if not request.member_id:
             request = replace(request, member_id=_new_member_id())
         admits, topics = self._admits(group_id), self._topics()
-        found.run(lambda group, now: _heartbeat(group, request, now, self._limits, topics, admits))
+        found.run(lambda group, now: _heartbeat(group, request, now, self._limits, topics, admits=admits))
         admits.tell()
 
     def describe(self, group_id: str) -> ConsumerGroupDescription:
@@ -98,12 +98,13 @@ class ConsumerGroups:
         return Errors.GROUP_MAX_SIZE_REACHED if found is Errors.INVALID_COMMIT_OFFSET_SIZE else found
 
 
-def _heartbeat(  # noqa: PLR0917
+def _heartbeat(
     group: Group,
     request: HeartbeatRequest,
     now: Moment,
     limits: ConsumerGroupLimits,
     topics: ClusterTopics,
+    *,
     admits: Admission,
 ) -> Effects:
     if group.state is GroupState.DEAD:

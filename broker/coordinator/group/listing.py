@@ -14,9 +14,7 @@ from broker.coordinator.group.messages import Moment
 
 
 def overviews(cells: Iterable[GroupCell], states: Iterable[str], types: Iterable[str]) -> list[GroupOverview]:
-    """The groups in one of the states and of one of the types. An empty filter matches everything; filters ignore
-    case.
-    """
+    """The groups in one of the states and of one of the types. An empty filter matches all; case is ignored."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {kind.lower() for kind in types}
     found = [cell.ask(lambda group, _now: describe.overview(group)) for cell in cells]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.coordinator.group.consumer import heartbeats
+from broker.coordinator.group.consumer import answers, heartbeats
 from broker.coordinator.group.group import Group, GroupState
 from broker.coordinator.group.member import Member
 from broker.coordinator.group.messages import (
@@ -91,7 +91,7 @@ def unload(group: Group, now: Moment) -> Effects:
         effects += answer_join(group, member, JoinResult(member.member_id, Errors.NOT_COORDINATOR))
         effects += answer_sync(member, SyncResult(Errors.NOT_COORDINATOR))
     if group.consumer is not None:
-        effects += heartbeats.unload(group.consumer)
+        effects += answers.unload(group.consumer)
     group.transition_to(GroupState.DEAD, now)
     group.join_deadline_ms = group.sync_deadline_ms = None
     group.wake_at_ms = NEVER_MS

@@ -10,7 +10,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.coordinator.group.consumer.messages import ConsumerGroupLimits
 from broker.coordinator.group.messages import GroupLimits
 
-# By the names of Kafka's classes, and by their own names, which Kafka 4 takes, too.
+# By the names of Kafka's classes.
 _ASSIGNORS: Final = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
@@ -61,4 +61,4 @@ class GroupSettings:
 
 
 def _assignors(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_ASSIGNORS.get(name, name) for name in names))
+    return tuple(dict.fromkeys(_ASSIGNORS[name] for name in names))

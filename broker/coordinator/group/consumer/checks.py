@@ -12,6 +12,7 @@ from broker.coordinator.group.consumer.member import (
     ConsumerMember,
 )
 from broker.coordinator.group.consumer.messages import ConsumerGroupLimits, HeartbeatRequest
+from broker.coordinator.group.consumer.topic_pattern import InvalidPattern, compiled
 from broker.protocol.errors import Errors, KafkaError
 
 MUST_REJOIN: Final = "The member must abandon all its partitions and rejoin."
@@ -25,6 +26,11 @@ def request_error(group_id: str, request: HeartbeatRequest, limits: ConsumerGrou
         return KafkaError(Errors.INVALID_REQUEST, message)
     if not _can_be_stored(request, limits):
         return KafkaError(Errors.INVALID_REQUEST, "The member's ids and subscription are too long.")
+    if request.subscribed_regex:
+        try:
+            compiled(request.subscribed_regex)
+        except InvalidPattern as error:
+            return invalid_regex(request.subscribed_regex, error)
     if request.server_assignor is not None and request.server_assignor not in limits.assignors:
         supported = ", ".join(limits.assignors)
         return KafkaError(
@@ -58,9 +64,18 @@ def _what_is_wrong_with_join(request: HeartbeatRequest) -> str | None:
         return "RebalanceTimeoutMs must be provided in first request."
     if request.owned is None or request.owned:
         return "TopicPartitions must be empty when (re-)joining."
-    if not request.subscribed_names:
-        return "SubscribedTopicNames must be set in first request."
+    if request.makes_own_id and not request.member_id:
+        return "MemberId can't be empty."
+    if request.subscribed_names is None and request.subscribed_regex is None:
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
     return None
+
+
+def invalid_regex(regex: str, error: InvalidPattern) -> KafkaError:
+    return KafkaError(
+        Errors.INVALID_REGULAR_EXPRESSION,
+        f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
+    )
 
 
 def member_of(

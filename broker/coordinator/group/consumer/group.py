@@ -10,9 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Final
 
-from broker.coordinator.common.weights import text_weight
 from broker.coordinator.group.consumer.assignors import NOTHING, Assignment
 from broker.coordinator.group.consumer.member import ConsumerMember, MemberState
 from broker.coordinator.group.consumer.messages import HeartbeatCallback, HeartbeatResult
@@ -21,23 +19,23 @@ from broker.coordinator.group.consumer.records import (
     CurrentAssignmentRecord,
     KeyKind,
     MemberMetadataRecord,
+    ResolvedRegexRecord,
     TopicRecord,
     encode_current,
     encode_epoch,
     encode_key,
     encode_member,
+    encode_regex,
     encode_target,
     encode_topics,
 )
+from broker.coordinator.group.consumer.weights import (
+    GROUP_WEIGHT,
+    assignment_weight,
+    member_weight,
+    regex_weight,
+)
 from broker.coordinator.group.messages import NEVER_MS
-
-# In bytes, measured with some reserve.
-_GROUP: Final = 2_000
-_MEMBER: Final = 1_600
-_TOPIC: Final = 400
-_NAME: Final = 150
-# A partition occurs in a target, in an assignment, and among those that are held.
-_PARTITION: Final = 120
 
 Records = dict[bytes, bytes | None]
 
@@ -69,6 +67,7 @@ class ConsumerGroup:
         "epoch",
         "group_id",
         "members",
+        "regexes",
         "revocations",
         "sessions",
         "static_members",
@@ -89,6 +88,8 @@ class ConsumerGroup:
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Assignment] = {}
         self.topics: Mapping[str, TopicRecord] = {}
+        #: The topics that the members' regular expressions match.
+        self.regexes: dict[str, frozenset[str]] = {}
         #: The version of the cluster's topics from which ``topics`` was computed.
         self.topics_version = -1
         self.unstored: Records = {}
@@ -97,7 +98,7 @@ class ConsumerGroup:
         #: When each member's session ends, and until when and from which epoch it must revoke. Monotonic.
         self.sessions: dict[str, int] = {}
         self.revocations: dict[str, tuple[int, int]] = {}
-        self.weight = _GROUP
+        self.weight = GROUP_WEIGHT
         self._holders: dict[tuple[uuid.UUID, int], str] = {}
         self._subscribers: Counter[str] = Counter()
         self._reconciled = 0
@@ -145,7 +146,7 @@ class ConsumerGroup:
         for kind in (KeyKind.CURRENT_MEMBER, KeyKind.TARGET_MEMBER, KeyKind.MEMBER_METADATA):
             self._note(kind, None, member_id)
         self._replace(member, None)
-        self.weight -= _assignment_weight(self.targets.pop(member_id, NOTHING))
+        self.weight -= assignment_weight(self.targets.pop(member_id, NOTHING))
         self.sessions.pop(member_id, None)
         self.revocations.pop(member_id, None)
 
@@ -161,13 +162,33 @@ class ConsumerGroup:
         if before == target:
             return
         self.targets[member_id] = target
-        self.weight += _assignment_weight(target) - _assignment_weight(before or NOTHING)
+        self.weight += assignment_weight(target) - assignment_weight(before or NOTHING)
         self._note(KeyKind.TARGET_MEMBER, encode_target(target), member_id)
 
     def set_topics(self, topics: Mapping[str, TopicRecord]) -> None:
         """Sets what is known of the subscribed topics."""
         self.topics = topics
         self._note(KeyKind.PARTITION_METADATA, encode_topics(topics.values()))
+
+    def set_regex(self, regex: str, names: frozenset[str], wall_ms: int) -> None:
+        """Sets the topics that a regular expression matches, for all members that have it."""
+        before = self.regexes.get(regex)
+        if before == names:
+            return
+        self.regexes[regex] = names
+        self.weight += regex_weight(regex, names) - (0 if before is None else regex_weight(regex, before))
+        resolved = ResolvedRegexRecord(tuple(sorted(names)), max(self.topics_version, 0), wall_ms)
+        self._note(KeyKind.REGULAR_EXPRESSION, encode_regex(resolved), regex)
+        for member in list(self.members.values()):
+            if member.subscribed_regex == regex and member.matched_names != names:
+                self.put(replace(member, matched_names=names))
+
+    def drop_unused_regexes(self) -> None:
+        if self.regexes:
+            used = {member.subscribed_regex for member in self.members.values()}
+            for regex in self.regexes.keys() - used:
+                self.weight -= regex_weight(regex, self.regexes.pop(regex))
+                self._note(KeyKind.REGULAR_EXPRESSION, None, regex)
 
     def bump_epoch(self) -> None:
         self.epoch += 1
@@ -208,6 +229,10 @@ class ConsumerGroup:
         """Adds a stored member. A partition that two members hold by the log belongs to the later one."""
         self._replace(self.members.get(member.member_id), member)
 
+    def load_regex(self, regex: str, names: frozenset[str]) -> None:
+        self.regexes[regex] = names
+        self.weight += regex_weight(regex, names)
+
     def load(
         self, epochs: tuple[int, int], topics: Iterable[TopicRecord], targets: Mapping[str, Assignment]
     ) -> None:
@@ -217,7 +242,7 @@ class ConsumerGroup:
         self.targets = {
             member_id: target for member_id, target in targets.items() if member_id in self.members
         }
-        self.weight += sum(map(_assignment_weight, self.targets.values()))
+        self.weight += sum(map(assignment_weight, self.targets.values()))
         self._reconciled = sum(
             member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()
         )
@@ -237,11 +262,12 @@ class ConsumerGroup:
             self._take_out(before)
         if after is not None:
             self._put_in(after)
+        elif before is not None:
+            del self.members[before.member_id]
 
     def _take_out(self, member: ConsumerMember) -> None:
         member_id = member.member_id
-        del self.members[member_id]
-        self.weight -= _member_weight(member)
+        self.weight -= member_weight(member)
         self._reconciled -= member.is_reconciled_to(self.assignment_epoch)
         for partition in _held(member):
             if self._holders.get(partition) == member_id:
@@ -256,7 +282,7 @@ class ConsumerGroup:
     def _put_in(self, member: ConsumerMember) -> None:
         member_id = member.member_id
         self.members[member_id] = member
-        self.weight += _member_weight(member)
+        self.weight += member_weight(member)
         self._reconciled += member.is_reconciled_to(self.assignment_epoch)
         self._holders.update(dict.fromkeys(_held(member), member_id))
         self._subscribers.update(member.topics)
@@ -288,7 +314,10 @@ def current_of(member: ConsumerMember) -> CurrentAssignmentRecord:
 
 
 def member_from(
-    member_id: str, metadata: MemberMetadataRecord, current: CurrentAssignmentRecord | None
+    member_id: str,
+    metadata: MemberMetadataRecord,
+    current: CurrentAssignmentRecord | None,
+    matched_names: frozenset[str] = frozenset(),
 ) -> ConsumerMember:
     """A member as it was stored."""
     member = ConsumerMember(
@@ -301,6 +330,7 @@ def member_from(
         frozenset(metadata.subscribed_names),
         metadata.subscribed_regex,
         metadata.server_assignor,
+        matched_names=matched_names,
     )
     if current is None:
         return member
@@ -313,37 +343,6 @@ def member_from(
         assigned=current.assigned,
         pending_revocation=current.pending_revocation,
     )
-
-
-def names_weight(texts: Iterable[str | None], subscribed: Iterable[str]) -> int:
-    """The weight of a member without its partitions."""
-    names = sum(_NAME + text_weight(name) for name in subscribed)
-    return _MEMBER + sum(text_weight(text) for text in texts if text) + names
-
-
-def partitions_weight(topics: Iterable[TopicRecord]) -> int:
-    """The weight of the partitions of topics, once they are assigned."""
-    return sum(_TOPIC + _PARTITION * topic.partitions for topic in topics)
-
-
-def _member_weight(member: ConsumerMember) -> int:
-    texts = (
-        member.member_id,
-        member.instance_id,
-        member.rack_id,
-        member.client_id,
-        member.client_host,
-        member.subscribed_regex,
-    )
-    return (
-        names_weight(texts, member.topics)
-        + _assignment_weight(member.assigned)
-        + _assignment_weight(member.pending_revocation)
-    )
-
-
-def _assignment_weight(assignment: Assignment) -> int:
-    return sum(_TOPIC + len(numbers) * _PARTITION // 2 for numbers in assignment.values())
 
 
 def _held(member: ConsumerMember) -> list[tuple[uuid.UUID, int]]:

@@ -7,14 +7,13 @@ nothing wait only for records that are being written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
-from broker.coordinator.group.append_errors import store_error
+from broker.coordinator.group.consumer.answers import answer, store
 from broker.coordinator.group.consumer.assignors import ASSIGNORS, NOTHING, AssigneeSpec
-from broker.coordinator.group.consumer.checks import MUST_REJOIN, leaving_member, member_of
-from broker.coordinator.group.consumer.group import ConsumerGroup, Records, names_weight, partitions_weight
+from broker.coordinator.group.consumer.checks import MUST_REJOIN, invalid_regex, leaving_member, member_of
+from broker.coordinator.group.consumer.group import ConsumerGroup
 from broker.coordinator.group.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -31,12 +30,11 @@ from broker.coordinator.group.consumer.messages import (
     HeartbeatResult,
 )
 from broker.coordinator.group.consumer.records import TopicRecord
+from broker.coordinator.group.consumer.topic_pattern import InvalidPattern, compiled
+from broker.coordinator.group.consumer.weights import names_weight, partitions_weight
 from broker.coordinator.group.memory import Admits, admits_all
-from broker.coordinator.group.messages import Append, AppendDone, Effects, Moment, Reply
+from broker.coordinator.group.messages import Effects, Moment, Reply
 from broker.protocol.errors import Errors, KafkaError
-
-# A batch of __consumer_offsets may have a megabyte.
-_BATCH_BYTES: Final = 256 * 1024
 
 
 def heartbeat(
@@ -53,10 +51,10 @@ def heartbeat(
         if request.member_epoch in {LEAVE_EPOCH, STATIC_LEAVE_EPOCH}:
             result = _leave(group, request)
         else:
-            result = _beat(group, request, now, limits, topics, admits)
+            result = _beat(group, request, now, limits, topics, admits=admits)
     except KafkaError as error:
         return [Reply(request.respond, HeartbeatResult(error.error_code, error.message)), *store(group)]
-    return _answer(group, request, result)
+    return answer(group, request, result)
 
 
 def on_time(group: ConsumerGroup, now: Moment) -> Effects:
@@ -80,37 +78,37 @@ def start(group: ConsumerGroup, now: Moment, limits: ConsumerGroupLimits) -> Non
         _time_revocation(group, member, now)
 
 
-def unload(group: ConsumerGroup) -> Effects:
-    """Answers the waiting requests of a group that this broker no longer coordinates."""
-    return _release(group, Errors.NOT_COORDINATOR)
-
-
-def store(group: ConsumerGroup) -> Effects:
-    """Writes what is not stored, for nobody."""
-    return _store(group, lambda _error: []) if group.unstored else []
-
-
 # -- a member that is or becomes one
 
 
-def _beat(  # noqa: PLR0917
+def _beat(
     group: ConsumerGroup,
     request: HeartbeatRequest,
     now: Moment,
     limits: ConsumerGroupLimits,
     topics: ClusterTopics,
+    *,
     admits: Admits,
 ) -> HeartbeatResult:
     before = member_of(group, request, limits)
     member = before if before is not None else ConsumerMember(request.member_id)
     updated = _updated(member, request)
+    if updated.subscribed_regex != member.subscribed_regex:
+        matched = _matched(group, updated.subscribed_regex or "", request, topics)
+        updated = replace(updated, matched_names=matched)
     if updated is not member or before is None:
         _check_room(group, before, updated, topics, admits)
     held = None if before is None else before.assigned
     member = _enter(group, before, updated)
+    if member is not before:
+        if member.subscribed_regex:
+            group.set_regex(member.subscribed_regex, member.matched_names, now.wall_ms)
+        group.drop_unused_regexes()
     joins = before is None or before.topics != member.topics
     if joins or group.topics_version != topics.version:
+        joins |= _refresh_regexes(group, request, now, topics)
         joins |= _refresh_topics(group, topics)
+        member = group.members[member.member_id]
         if joins:
             group.bump_epoch()
     if group.epoch > group.assignment_epoch:
@@ -136,6 +134,7 @@ def _updated(member: ConsumerMember, request: HeartbeatRequest) -> ConsumerMembe
         "instance_id": request.instance_id,
         "rack_id": request.rack_id,
         "subscribed_names": request.subscribed_names,
+        "subscribed_regex": request.subscribed_regex,
         "server_assignor": request.server_assignor,
         "client_id": request.client_id,
         "client_host": request.client_host,
@@ -223,6 +222,36 @@ def _time_revocation(group: ConsumerGroup, member: ConsumerMember, now: Moment) 
 # -- the group
 
 
+def _matched(
+    group: ConsumerGroup, regex: str, request: HeartbeatRequest, topics: ClusterTopics
+) -> frozenset[str]:
+    """The topics that the regular expression matches. Raises :class:`KafkaError` if that takes too long."""
+    if not regex:
+        return frozenset()
+    known = group.regexes.get(regex)
+    if known is not None and group.topics_version == topics.version:
+        return known
+    try:
+        return frozenset(request.may_describe(compiled(regex).matching(topics.by_name)))
+    except InvalidPattern as error:
+        raise invalid_regex(regex, error) from None
+
+
+def _refresh_regexes(
+    group: ConsumerGroup, request: HeartbeatRequest, now: Moment, topics: ClusterTopics
+) -> bool:
+    """Matches again if the topics have changed, by the rights of the client that asks. True if a match is different."""
+    if group.topics_version == topics.version:
+        return False
+    before = dict(group.regexes)
+    for regex in before:
+        try:
+            group.set_regex(regex, _matched(group, regex, request, topics), now.wall_ms)
+        except KafkaError:
+            continue  # there are too many topics for it now: it keeps those that it has
+    return group.regexes != before
+
+
 def _refresh_topics(group: ConsumerGroup, topics: ClusterTopics) -> bool:
     """Notes the present partitions of the subscribed topics. Returns whether they have changed."""
     known: dict[str, TopicRecord] = {
@@ -280,82 +309,8 @@ def _leave(group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResult:
 def _fence(group: ConsumerGroup, member: ConsumerMember) -> None:
     """Removes a member. The others get its partitions with their next heartbeats."""
     group.remove(member.member_id)
+    group.drop_unused_regexes()
     known = {name: topic for name, topic in group.topics.items() if group.is_subscribed(name)}
     if known != group.topics:
         group.set_topics(known)
     group.bump_epoch()
-
-
-# -- answers
-
-
-def _answer(group: ConsumerGroup, request: HeartbeatRequest, result: HeartbeatResult) -> Effects:
-    """Answers when the records are stored."""
-    if group.unstored:
-        return _store(
-            group,
-            lambda error: [
-                Reply(request.respond, result if error is Errors.NONE else HeartbeatResult(error))
-            ],
-        )
-    if not group.storing:
-        return [Reply(request.respond, result)]
-    group.waiting.append((request.respond, result))
-    return []
-
-
-def _store(group: ConsumerGroup, then: Callable[[Errors], Effects]) -> Effects:
-    """Writes what is not stored, in several batches if it is much. ``then`` gets the first error.
-
-    The batches need not be written together. By the epochs a target that is stored in part is computed again, and
-    no partition is assigned that another member has.
-    """
-    batches = _batches(group.take_unstored())
-    group.storing += len(batches)
-    errors: list[Errors] = []
-
-    def appended(batch: Records) -> AppendDone:
-        def stored(error: Errors, _offset: int, _now: Moment) -> Effects:
-            group.storing -= 1
-            errors.append(error)
-            if error is not Errors.NONE:
-                group.give_back(batch)
-            effects: Effects = []
-            if len(errors) == len(batches):
-                first = next((one for one in errors if one is not Errors.NONE), Errors.NONE)
-                effects += then(_append_error(first))
-            if error is not Errors.NONE or not group.storing:
-                effects += _release(group, _append_error(error))
-            return effects
-
-        return stored
-
-    return [Append(tuple(batch.items()), appended(batch)) for batch in batches]
-
-
-def _batches(records: Records) -> list[Records]:
-    batches: list[Records] = [{}]
-    size = 0
-    for key, value in records.items():
-        more = len(key) + len(value or b"")
-        if batches[-1] and size + more > _BATCH_BYTES:
-            batches.append({})
-            size = 0
-        batches[-1][key] = value
-        size += more
-    return batches
-
-
-def _release(group: ConsumerGroup, error: Errors) -> Effects:
-    """Answers those that wait for records of others."""
-    waiting, group.waiting = group.waiting, []
-    return [
-        Reply(respond, result if error is Errors.NONE else HeartbeatResult(error))
-        for respond, result in waiting
-    ]
-
-
-def _append_error(error: Errors) -> Errors:
-    """A consumer takes no other error for a passing one."""
-    mapped = store_error(error)
-    return Errors.COORDINATOR_NOT_AVAILABLE if mapped is Errors.REBALANCE_IN_PROGRESS else mapped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,9 +44,17 @@ class HeartbeatResult:
 HeartbeatCallback = Callable[[HeartbeatResult], None]
 
 
+def _all_of(names: Iterable[str]) -> Iterable[str]:
+    return names
+
+
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest:
-    """A ConsumerGroupHeartbeat of one member. What is None has not changed. ``respond`` is called exactly once."""
+    """A ConsumerGroupHeartbeat of one member. What is None has not changed. ``respond`` is called exactly once.
+
+    ``makes_own_id``: clients of this version make their members' ids. ``may_describe`` returns those of the topics that
+    the client may describe; a regular expression matches only these.
+    """
 
     member_id: str
     member_epoch: int
@@ -57,8 +65,11 @@ class HeartbeatRequest:
     rack_id: str | None = None
     rebalance_timeout_ms: int = -1
     subscribed_names: frozenset[str] | None = None
+    subscribed_regex: str | None = None
     server_assignor: str | None = None
     owned: Assignment | None = None
+    makes_own_id: bool = False
+    may_describe: Callable[[Iterable[str]], Iterable[str]] = _all_of
 
 
 def no_topics() -> ClusterTopics:

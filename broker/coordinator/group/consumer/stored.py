@@ -12,6 +12,7 @@ from broker.coordinator.group.consumer.records import (
     CurrentAssignmentRecord,
     KeyKind,
     MemberMetadataRecord,
+    ResolvedRegexRecord,
     TopicRecord,
     decode_current,
     decode_epoch,
@@ -58,7 +59,12 @@ class StoredConsumerGroup:
         topics: tuple[TopicRecord, ...] = self._values[KeyKind.PARTITION_METADATA].get("", ())
         epoch: int = self._values[KeyKind.GROUP_METADATA].get("", 0)
         assignment_epoch: int = self._values[KeyKind.TARGET_METADATA].get("", 0)
+        regexes: dict[str, ResolvedRegexRecord] = self._values[KeyKind.REGULAR_EXPRESSION]
         for member_id, metadata in members.items():
-            group.load_member(member_from(member_id, metadata, currents.get(member_id)))
+            resolved = regexes.get(metadata.subscribed_regex or "")
+            names = frozenset(resolved.topics) if resolved is not None else frozenset[str]()
+            group.load_member(member_from(member_id, metadata, currents.get(member_id), names))
+        for regex, resolved in regexes.items():
+            group.load_regex(regex, frozenset(resolved.topics))
         group.load((epoch, assignment_epoch), topics, targets)
         return group
