@@ -104,9 +104,6 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.INIT_PRODUCER_ID: Rule(),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(here_elements=128, asks_only=True),
     ApiKey.ADD_PARTITIONS_TO_TXN: Rule(),
-    # It may compute the assignment of a whole group.
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: _COMPUTES,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: _ASKS_HANDLERS,
     ApiKey.ADD_OFFSETS_TO_TXN: Rule(),
     ApiKey.END_TXN: Rule(),
     ApiKey.WRITE_TXN_MARKERS: _MARKERS,
@@ -141,4 +138,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: _ASKS_HANDLERS,  # one name can request megabytes of partitions
     ApiKey.LIST_TRANSACTIONS: _ASKS_HANDLERS,  # returns all transactions
     ApiKey.ALLOCATE_PRODUCER_IDS: _OF_ONE_BROKER,
+    # It may compute the assignment of a whole group.
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _COMPUTES,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _ASKS_HANDLERS,
 }

@@ -1,5 +1,14 @@
-"""ConsumerGroupHeartbeatResponse v1, of Kafka 4.0: the same as version 0."""
+"""ConsumerGroupHeartbeatResponse v1, of Kafka 4.0: the fields of version 0."""
 
-from kio.schema.consumer_group_heartbeat.v0.response import ConsumerGroupHeartbeatResponse
+from dataclasses import dataclass
+from typing import ClassVar
 
-__all__ = ["ConsumerGroupHeartbeatResponse"]
+from kio.schema.consumer_group_heartbeat.v0 import response as v0
+from kio.static.primitive import i16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeatResponse(v0.ConsumerGroupHeartbeatResponse):
+    """The fields by Kafka's names, as kio spells them."""
+
+    __version__: ClassVar[i16] = i16(1)
