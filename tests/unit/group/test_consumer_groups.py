@@ -394,6 +394,16 @@ def test_lists_show_the_type(world):
     assert [one.group_id for one in world.coordinator.list_groups((), ["classic"])[1]] == ["g2"]
 
 
+def test_offsets_of_topics_without_a_subscriber_expire(world):
+    world.enter("a")
+    other = TopicPartition("u", 0)
+    world.commit({TP: 5, other: 6}, "a", 1)
+    world.clock.now_ms += 8 * 24 * 3_600_000
+    world.beat("a", 1)
+    world.coordinator.delete_expired()
+    assert world.offsets() == {TP: 5}
+
+
 def test_describe_groups_does_not_know_a_consumer_group(world):
     world.enter("a")
     assert world.state() == "Dead"
