@@ -15,7 +15,7 @@ _MEMBER: Final = 1_600
 _TOPIC: Final = 400
 _NAME: Final = 150
 # A partition occurs in a target, in an assignment, and among those that are held.
-_PARTITION: Final = 120
+_PARTITION: Final = 220
 
 
 def names_weight(texts: Iterable[str | None], subscribed: Iterable[str]) -> int:
