@@ -307,6 +307,17 @@ def test_a_large_group_is_written_in_batches_that_the_log_takes(world):
     assert world.described() == before
 
 
+def test_what_is_known_of_too_many_topics_is_computed_again_by_a_new_coordinator(world):
+    world.has_topics(**{f"{n:0200}": 1 for n in range(5_000)})
+    before = world.enter("a", "none", subscribed_regex=".*").assignment
+    assert len(before) == 5_000
+    assert max(len(record.value or b"") for record in world.appender.log(0).records()) < 512 * 1024
+    world.restart()
+    again = world.beat("a", 1)
+    assert (again.error, again.member_epoch) == (Errors.NONE, 2)
+    assert world.described().members[0][0].assigned == before
+
+
 def test_a_group_without_members_and_offsets_leaves_only_tombstones(world):
     world.enter("a")
     world.beat("a", -1)

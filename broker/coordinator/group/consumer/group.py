@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
+from typing import Final
 
 from broker.coordinator.group.consumer.assignors import NOTHING, Assignment
 from broker.coordinator.group.consumer.member import ConsumerMember, MemberState
@@ -36,6 +37,9 @@ from broker.coordinator.group.consumer.weights import (
     regex_weight,
 )
 from broker.coordinator.group.messages import NEVER_MS
+
+# A batch of __consumer_offsets may have a megabyte.
+_LARGEST_VALUE: Final = 512 * 1024
 
 Records = dict[bytes, bytes | None]
 
@@ -168,7 +172,7 @@ class ConsumerGroup:
     def set_topics(self, topics: Mapping[str, TopicRecord]) -> None:
         """Sets what is known of the subscribed topics."""
         self.topics = topics
-        self._note(KeyKind.PARTITION_METADATA, encode_topics(topics.values()))
+        self._note(KeyKind.PARTITION_METADATA, _if_it_fits(encode_topics(topics.values())))
 
     def set_regex(self, regex: str, names: frozenset[str], wall_ms: int) -> None:
         """Sets the topics that a regular expression matches, for all members that have it."""
@@ -178,7 +182,7 @@ class ConsumerGroup:
         self.regexes[regex] = names
         self.weight += regex_weight(regex, names) - (0 if before is None else regex_weight(regex, before))
         resolved = ResolvedRegexRecord(tuple(sorted(names)), max(self.topics_version, 0), wall_ms)
-        self._note(KeyKind.REGULAR_EXPRESSION, encode_regex(resolved), regex)
+        self._note(KeyKind.REGULAR_EXPRESSION, _if_it_fits(encode_regex(resolved)), regex)
         for member in list(self.members.values()):
             if member.subscribed_regex == regex and member.matched_names != names:
                 self.put(replace(member, matched_names=names))
@@ -288,6 +292,13 @@ class ConsumerGroup:
         self._subscribers.update(member.topics)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
+
+
+def _if_it_fits(value: bytes) -> bytes | None:
+    """The value of a record about thousands of topics. One that is too large is left out: it can be computed again, and
+    a new coordinator then raises the epoch once.
+    """
+    return value if len(value) <= _LARGEST_VALUE else None
 
 
 def metadata_of(member: ConsumerMember) -> MemberMetadataRecord:

@@ -64,7 +64,9 @@ class StoredConsumerGroup:
             resolved = regexes.get(metadata.subscribed_regex or "")
             names = frozenset(resolved.topics) if resolved is not None else frozenset[str]()
             group.load_member(member_from(member_id, metadata, currents.get(member_id), names))
-        for regex, resolved in regexes.items():
-            group.load_regex(regex, frozenset(resolved.topics))
+        # One without a record is matched with the next heartbeat.
+        wanted = {metadata.subscribed_regex for metadata in members.values() if metadata.subscribed_regex}
+        for regex in sorted(wanted | regexes.keys()):
+            group.load_regex(regex, frozenset(regexes[regex].topics) if regex in regexes else frozenset())
         group.load((epoch, assignment_epoch), topics, targets)
         return group
