@@ -25,6 +25,7 @@ import click
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from broker.protocol import codec  # noqa: E402
 from broker.protocol.api_keys import APIS, Api, ApiKey  # noqa: E402
 
 # Parsed and encoded by their own modules, which have their own row types.
@@ -88,7 +89,7 @@ def entities_of(api: Api, kind: str) -> dict[str, Entity]:
     """The messages and structures by kio's names; nested structures come before those that contain them."""
     found: dict[str, Entity] = {}
     for version in range(api.min_version, api.max_version + 1):
-        module = importlib.import_module(f"kio.schema.{api.name}.v{version}.{kind}")
+        module = codec.schema(api.name, version, kind)  # type: ignore[arg-type]
         for value in vars(module).values():
             if (
                 isinstance(value, type)
@@ -150,8 +151,9 @@ def field_names() -> str:
         package = importlib.import_module(f"kio.schema.{api.name}")
         for kind in ("request", "response"):
             found: dict[str, set[str]] = {}
-            for version in pkgutil.iter_modules(package.__path__):
-                module = importlib.import_module(f"kio.schema.{api.name}.{version.name}.{kind}")
+            versions = [int(version.name[1:]) for version in pkgutil.iter_modules(package.__path__)]
+            for version in versions + [later for name, later in codec.LATER_THAN_KIO if name == api.name]:
+                module = codec.schema(api.name, version, kind)  # type: ignore[arg-type]
                 for value in vars(module).values():
                     if isinstance(value, type) and value.__module__ == module.__name__:
                         found.setdefault(value.__name__, set()).update(vars(value)["__slots__"])

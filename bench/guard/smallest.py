@@ -12,7 +12,6 @@ import string
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
-from importlib import import_module
 from typing import Any, Final, get_args
 
 from broker.protocol import codec
@@ -209,7 +208,7 @@ def _is_entity(inner: Any) -> bool:
 
 
 def _request_type(api_key: ApiKey, version: int) -> Any:
-    module = import_module(f"kio.schema.{APIS[api_key].name}.v{version}.request")
+    module = codec.schema(APIS[api_key].name, version, "request")
     return next(
         value
         for value in vars(module).values()

@@ -4,7 +4,7 @@ Each row is one API; ``broker/server/apis/table.py`` says which module serves it
 
 The ranges are those of Kafka 3.9 in ZooKeeper mode, starting at today's minimum versions (Produce 3, Fetch
 4). An API without a row is not advertised. A request for it closes the connection, as Kafka does for
-unknown keys.
+unknown keys. The requests of consumer groups (KIP-848) are Kafka 4's.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ class ApiKey(IntEnum):
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     ALLOCATE_PRODUCER_IDS = 67
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
 
 
 class Api:
@@ -157,5 +159,9 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.DESCRIBE_TRANSACTIONS, "describe_transactions", 0, 0, 0),
         Api(ApiKey.LIST_TRANSACTIONS, "list_transactions", 0, 1, 0),
         Api(ApiKey.ALLOCATE_PRODUCER_IDS, "allocate_producer_ids", 0, 0, 0),
+        Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "consumer_group_heartbeat", 0, 1, 0),
+        Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "consumer_group_describe", 0, 0, 0),
     )
 }
+# Advertised and served only if ``group.coordinator.rebalance.protocols`` has `consumer`.
+OF_CONSUMER_GROUPS: Final = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE})

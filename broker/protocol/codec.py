@@ -21,6 +21,7 @@ from dataclasses import MISSING, Field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, get_args
 
 from broker.protocol.api_keys import APIS, ApiKey
@@ -36,6 +37,8 @@ from broker.utils.lean_import import import_lean
 
 Kind = Literal["request", "response"]
 ZERO_UUID = uuid.UUID(int=0)
+# Versions that kio does not have.
+LATER_THAN_KIO = frozenset({("consumer_group_heartbeat", 1)})
 _MAX_ERROR_TEXT = 4096
 # The most elements of a response, nested ones included: as many as for 200,000 partitions in topics of their
 # own, with five replicas each. An element takes 50 to 250 bytes as an object, so a response takes at most 100
@@ -225,11 +228,17 @@ def to_ms(duration: timedelta) -> int:
     return duration // timedelta(milliseconds=1)
 
 
+def schema(name: str, version: int, kind: Kind) -> ModuleType:
+    """The module with the classes of an API's message in one version."""
+    # kio.index would do this too, but importing its 3,000 lines of mapping is slow.
+    root = "broker.protocol.later" if (name, version) in LATER_THAN_KIO else "kio.schema"
+    return import_module(f"{root}.{name}.v{version}.{kind}")
+
+
 @cache
 def _entity_type(api_key: int, version: int, kind: Kind) -> Any:
     _kio_serial()
-    # kio.index would do this too, but importing its 3,000 lines of mapping is slow.
-    module = import_module(f"kio.schema.{APIS[api_key].name}.v{version}.{kind}")
+    module = schema(APIS[api_key].name, version, kind)
     return next(
         value
         for value in vars(module).values()
@@ -343,7 +352,7 @@ def _of_other_versions(entity_type: Any, names: AbstractSet[str]) -> AbstractSet
     """
     from broker.protocol.field_names import FIELD_NAMES
 
-    _, _, api, _, kind = entity_type.__module__.split(".")
+    api, _, kind = entity_type.__module__.split(".")[-3:]
     all_ = FIELD_NAMES[f"{api} {kind} {entity_type.__name__}"].split()
     if unknown := names - set(all_):
         raise ValueError(f"no version of {entity_type.__name__} has a field {', '.join(sorted(unknown))}")
@@ -418,7 +427,10 @@ def _instant(value: int | datetime) -> datetime | None:
 def _error_code(value: int) -> Any:
     from kio.schema.errors import ErrorCode
 
-    return ErrorCode(int(value))
+    try:
+        return ErrorCode(int(value))
+    except ValueError:  # later than kio, which writes the value of any enum
+        return Errors(value)
 
 
 def _uuid(value: uuid.UUID) -> uuid.UUID | None:

@@ -71,6 +71,22 @@ api_versions response ApiVersionsResponse: api_keys error_code finalized_feature
         supported_features throttle_time zk_migration_ready
 api_versions response FinalizedFeatureKey: max_version_level min_version_level name
 api_versions response SupportedFeatureKey: max_version min_version name
+consumer_group_describe request ConsumerGroupDescribeRequest: group_ids include_authorized_operations
+consumer_group_describe response Assignment: topic_partitions
+consumer_group_describe response ConsumerGroupDescribeResponse: groups throttle_time
+consumer_group_describe response DescribedGroup: assignment_epoch assignor_name authorized_operations
+        error_code error_message group_epoch group_id group_state members
+consumer_group_describe response Member: assignment client_host client_id instance_id member_epoch member_id
+        rack_id subscribed_topic_names subscribed_topic_regex target_assignment
+consumer_group_describe response TopicPartitions: partitions topic_id topic_name
+consumer_group_heartbeat request ConsumerGroupHeartbeatRequest: group_id instance_id member_epoch member_id
+        rack_id rebalance_timeout server_assignor subscribed_topic_names subscribed_topic_regex
+        topic_partitions
+consumer_group_heartbeat request TopicPartitions: partitions topic_id
+consumer_group_heartbeat response Assignment: topic_partitions
+consumer_group_heartbeat response ConsumerGroupHeartbeatResponse: assignment error_code error_message
+        heartbeat_interval member_epoch member_id throttle_time
+consumer_group_heartbeat response TopicPartitions: partitions topic_id
 controlled_shutdown request ControlledShutdownRequest: broker_epoch broker_id
 controlled_shutdown response ControlledShutdownResponse: error_code remaining_partitions
 controlled_shutdown response RemainingPartition: partition_index topic_name

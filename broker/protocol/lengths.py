@@ -25,6 +25,7 @@ PIECE: Final = 1_000
 # Types of elements that are not cut into pieces: no message has arrays of them.
 UNCUT_TYPES: Final = frozenset({"bytes", "records"})
 _INT16: Final = Struct(">h")
+_NEGATIVE_INT8: Final = 0x80
 FIXED_BYTES: Final[Mapping[str, int]] = {
     "bool": 1,
     "int8": 1,
@@ -187,7 +188,19 @@ def _field_shape(field: Field[Any], flexible: bool) -> _Shape:
     nullable = type(None) in get_args(field.type)
     if is_array:
         return _array(field.name, element, flexible, nullable, cut=kafka_type not in UNCUT_TYPES)
+    if kafka_type is None and nullable and "tag" not in field.metadata:
+        element = _nullable(element)
     return _uncut(element) if element.has_array else element
+
+
+def _nullable(struct: _Shape) -> _Shape:
+    """The shape of a struct that may be null, with an int8 before it: negative for null (KIP-893)."""
+
+    def walk(view: memoryview, position: int, met: _Met) -> int:
+        is_null = view[position] >= _NEGATIVE_INT8
+        return position + 1 if is_null else _end_of(struct, view, position + 1, met)
+
+    return _Shape(1, walk, struct.has_array)
 
 
 def _uncut(struct: _Shape) -> _Shape:

@@ -378,12 +378,12 @@ class DescribeDelegationTokenRequest:
 class DeleteGroupsRequest:
     groups_names: Sequence[str]
 
-class TopicPartitions:
+class ElectLeadersTopicPartitions:
     topic: str
     partitions: Sequence[int]
 
 class ElectLeadersRequest:
-    topic_partitions: Sequence[TopicPartitions] | None
+    topic_partitions: Sequence[ElectLeadersTopicPartitions] | None
     timeout: dt.timedelta
     election_type: int  # from 1
 
@@ -512,3 +512,23 @@ class ListTransactionsRequest:
 class AllocateProducerIdsRequest:
     broker_id: int
     broker_epoch: int
+
+class ConsumerGroupHeartbeatTopicPartitions:
+    topic_id: uuid.UUID | None
+    partitions: Sequence[int]
+
+class ConsumerGroupHeartbeatRequest:
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout: dt.timedelta
+    subscribed_topic_names: Sequence[str] | None
+    server_assignor: str | None
+    topic_partitions: Sequence[ConsumerGroupHeartbeatTopicPartitions] | None
+    subscribed_topic_regex: str | None  # from 1
+
+class ConsumerGroupDescribeRequest:
+    group_ids: Sequence[str]
+    include_authorized_operations: bool

@@ -8,11 +8,13 @@ but only after kio has met one, so other messages cost nothing extra. Only flexi
 from __future__ import annotations
 
 from dataclasses import Field, fields
-from typing import Any
+from typing import Any, Final, get_args
 
 from broker.protocol.fields import Entity
 from broker.protocol.lengths import FIXED_BYTES, element_type
 from broker.protocol.primitives import read_uvarint, write_uvarint
+
+_NEGATIVE_INT8: Final = 0x80
 
 
 def without_unknown_tags(entity_type: type[Entity], body: memoryview) -> bytes:
@@ -50,11 +52,18 @@ class _Copy:
         kafka_type = field.metadata.get("kafka_type")
         for _ in range(self._length() if is_array else 1):
             if kafka_type is None:
-                self._struct(inner)
+                if is_array or type(None) not in get_args(field.type) or self._is_there():
+                    self._struct(inner)
             elif kafka_type in FIXED_BYTES:
                 self._keep(FIXED_BYTES[kafka_type])
             else:
                 self._keep(self._length())
+
+    def _is_there(self) -> bool:
+        """Copies the byte before a struct that may be null, and returns whether it is there."""
+        is_null = self._body[self._position] >= _NEGATIVE_INT8
+        self._keep(1)
+        return not is_null
 
     def _length(self) -> int:
         """Copies a compact length and returns it; 0 for null."""

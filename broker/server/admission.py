@@ -138,4 +138,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: _ASKS_HANDLERS,  # one name can request megabytes of partitions
     ApiKey.LIST_TRANSACTIONS: _ASKS_HANDLERS,  # returns all transactions
     ApiKey.ALLOCATE_PRODUCER_IDS: _OF_ONE_BROKER,
+    # It may compute the assignment of a whole group.
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _COMPUTES,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _ASKS_HANDLERS,
 }

@@ -8,6 +8,7 @@ from broker.log.log import Log
 from broker.metrics.registry import Metrics
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.transaction_verification import TransactionVerification
+from broker.server.cluster_topics import TopicsOfCluster
 from broker.server.lifecycle.startup_steps import StartupSteps
 from broker.server.metadata_cache import MetadataCache
 from broker.utils.clock import Clock
@@ -49,6 +50,7 @@ def start_group_coordinator(
         clock=clock,
         metrics=metrics,
         verification=verification,
+        topics=TopicsOfCluster(cache),
     )
     coordinator.startup()
     steps.undo_by("GroupCoordinator", coordinator.shutdown)

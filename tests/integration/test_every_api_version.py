@@ -33,7 +33,11 @@ CONTROLLER_APIS = [
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandalone]:
-    config: dict[str, object] = {"offsets.topic.num.partitions": 2, "auto.create.topics.enable": "false"}
+    config: dict[str, object] = {
+        "offsets.topic.num.partitions": 2,
+        "auto.create.topics.enable": "false",
+        "group.coordinator.rebalance.protocols": "classic,consumer",
+    }
     with LandlineStandalone(tmp_path_factory.mktemp("standalone") / "data", config) as running:
         yield running
 
@@ -453,6 +457,17 @@ def _allocate_producer_ids(response: Any, _version: int, _world: World) -> None:
     assert response.producer_id_start >= 0
 
 
+def _consumer_group_heartbeat(response: Any, _version: int, world: World) -> None:
+    assert response.error_code == Errors.GROUP_ID_NOT_FOUND
+    assert response.error_message == f"Group {world.group} is not a consumer group."
+    assert response.assignment is None
+
+
+def _consumer_group_describe(response: Any, _version: int, world: World) -> None:
+    (group,) = response.groups
+    assert (group.group_id, group.error_code) == (world.group, Errors.GROUP_ID_NOT_FOUND)
+
+
 def _sasl_is_not_expected(response: Any, _version: int, _world: World) -> None:
     assert response.error_code == Errors.ILLEGAL_SASL_STATE
 
@@ -531,4 +546,6 @@ CHECKS: dict[ApiKey, Callable[[Any, int, World], None]] = {
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.ALLOCATE_PRODUCER_IDS: _allocate_producer_ids,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _consumer_group_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe,
 }

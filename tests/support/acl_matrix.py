@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from broker.protocol import codec
-from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.api_keys import APIS, OF_CONSUMER_GROUPS, ApiKey
 from broker.protocol.errors import Errors
 from broker.protocol.framing import response_body_offset
 from broker.protocol.primitives import INT16
@@ -61,6 +61,8 @@ _TIMES_BELOW_ZERO: Final = frozenset(
     {ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN}
 )
 _NO_NEEDS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+# No Kafka with ZooKeeper serves them.
+_OF_KAFKA_4: Final = OF_CONSUMER_GROUPS
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,7 @@ def questions() -> list[Question]:
     plain = [
         Question(api.key, version)
         for api in APIS.values()
-        if api.key not in _NO_NEEDS
+        if api.key not in _NO_NEEDS | _OF_KAFKA_4
         for version in sorted(set(_VERSIONS.get(api.key, (api.min_version, api.max_version))))
     ]
     return [*plain, *_VARIANTS]

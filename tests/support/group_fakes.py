@@ -14,6 +14,7 @@ from typing import Any, Final
 from broker.config.broker_config import BrokerConfig
 from broker.coordinator.group import weights
 from broker.coordinator.group.commits import CommitRequest
+from broker.coordinator.group.consumer.messages import no_topics
 from broker.coordinator.group.group import GroupState
 from broker.coordinator.group.group_coordinator import GroupCoordinator
 from broker.coordinator.group.messages import JoinRequest, JoinResult, MemberIdentity, SyncRequest, SyncResult
@@ -203,6 +204,7 @@ class Harness:
         self.scheduler = ManualScheduler()
         self.appender = FakeAppender()
         self.partitions = partitions
+        self.topics = no_topics()
         properties = {name.replace("_", "."): str(value) for name, value in config.items()}
         self.config = BrokerConfig.from_properties({"zookeeper.connect": "z:2181", **properties})
         self.coordinator = self.new_coordinator()
@@ -221,6 +223,7 @@ class Harness:
             timer=self.timer,
             scheduler=self.scheduler,
             clock=self.clock,
+            topics=lambda: self.topics,
         )
         coordinator.startup()
         return coordinator
@@ -370,6 +373,7 @@ def recounted_bytes(coordinator: GroupCoordinator) -> int:
         group = cell.group
         if group.state is GroupState.DEAD:
             continue
+        total += 0 if group.consumer is None else group.consumer.weight
         total += weights.group_weight(group.group_id) + sum(
             map(weights.pending_weight, group.pending_members)
         )

@@ -80,6 +80,7 @@ def guarded_broker(data_dir: Path) -> Iterator[GuardedBroker]:
         "delegation.token.secret.key": "signs-tokens",
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "offsets.topic.num.partitions": 1,
+        "group.coordinator.rebalance.protocols": "classic,consumer",
         "group.initial.rebalance.delay.ms": 0,
     }
     everything = [(TOPIC, "*"), (GROUP, "*"), (TRANSACTION, "*"), (CLUSTER, CLUSTER_NAME)]

@@ -504,6 +504,15 @@ def _describe_producers(_version: int, world: World) -> Fields:
     return {"topics": [{"name": world.topic, "partition_indexes": [0]}]}
 
 
+def _consumer_group_heartbeat(_version: int, world: World) -> Fields:
+    owned = {"topic_id": world.topic_id, "partitions": [0]}
+    return {"group_id": world.group, "member_id": "stranger", "member_epoch": 1, "topic_partitions": [owned]}
+
+
+def _consumer_group_describe(_version: int, world: World) -> Fields:
+    return {"group_ids": [world.group], "include_authorized_operations": False}
+
+
 _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -564,4 +573,6 @@ _BUILDERS: Mapping[ApiKey, Callable[[int, World], Fields]] = {
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.ALLOCATE_PRODUCER_IDS: _allocate_producer_ids,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _consumer_group_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe,
 }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from enum import Enum
 from typing import TypeVar
 
 import structlog
 
-from broker.coordinator.group.group import NEVER_MS, Group, GroupState
+from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.kinds import epoch_of, member_count, state_of
 from broker.coordinator.group.memory import GroupMemory
-from broker.coordinator.group.messages import Append, Effects, GroupLimits, Moment, Reply
+from broker.coordinator.group.messages import NEVER_MS, Append, Effects, GroupLimits, Moment, Reply
 from broker.coordinator.group.offsets_log import OffsetsLog
 from broker.coordinator.group.rebalance import on_time
 from broker.protocol.errors import Errors
@@ -83,16 +85,16 @@ class GroupCell:
     def run(self, decide: Callable[[Group, Moment], Effects]) -> None:
         """Decides under the lock, then carries out the decision."""
         with self._lock:
-            before = self.group.state
+            before = state_of(self.group)
             now = self._now()
             effects = decide(self.group, now)
             if self.group.wake_at_ms <= now.monotonic_ms:
                 effects = effects + on_time(self.group, now, self._limits)
             self._rearm(now)
             after, generation_id, members = (
-                self.group.state,
-                self.group.generation_id,
-                len(self.group.members),
+                state_of(self.group),
+                epoch_of(self.group),
+                member_count(self.group),
             )
             self._outbox.extend(effects)
             self.count()
@@ -109,7 +111,7 @@ class GroupCell:
             self._memory.change(weight - self._counted)
             self._counted = weight
 
-    def _tell(self, before: GroupState, after: GroupState, generation_id: int, members: int) -> None:
+    def _tell(self, before: Enum, after: Enum, generation_id: int, members: int) -> None:
         """Logs a state change. The number of lines is limited, because clients can cause many changes
         a second.
         """

@@ -9,10 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker.coordinator.group.append_errors import commit_error
-from broker.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, NEVER_MS, Group, GroupState
+from broker.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
+from broker.coordinator.group.kinds import is_vacant
 from broker.coordinator.group.membership import check_commit
 from broker.coordinator.group.memory import Admits, admits_all
-from broker.coordinator.group.messages import Append, AppendDone, Effects, MemberIdentity, Moment, Reply
+from broker.coordinator.group.messages import (
+    NEVER_MS,
+    Append,
+    AppendDone,
+    Effects,
+    MemberIdentity,
+    Moment,
+    Reply,
+)
 from broker.coordinator.group.records import (
     OffsetAndMetadata,
     encode_group_key,
@@ -37,13 +46,14 @@ def _nothing_follows(_error: Errors, _offset: int, _now: Moment) -> Effects:
 
 class CommitRequest(NamedTuple):
     """An OffsetCommit for one group. Without a member and with ``generation_id`` -1 it comes from a client
-    that does not use group membership.
+    that does not use group membership. ``knows_epochs``: its version has member epochs.
     """
 
     member: MemberIdentity
     generation_id: int
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     respond: CommitResponder
+    knows_epochs: bool = True
 
 
 def commit(
@@ -53,8 +63,7 @@ def commit(
     or there is no memory for an offset, only that partition is refused. An offset that replaces one of the
     same weight is never refused.
     """
-    member = request.member
-    error = check_commit(group, member.member_id, member.group_instance_id, request.generation_id, now)
+    error = check_commit(group, request.member, request.generation_id, now, knows_epochs=request.knows_epochs)
     if error is not Errors.NONE:
         return [Reply(request.respond, dict.fromkeys(request.offsets, error))]
     accepted, answer = accept(request.offsets, metadata_max_chars, admits, group.offsets.growth)
@@ -112,6 +121,8 @@ def expire(group: Group, now: Moment, retention_ms: int, forget: Callable[[], No
 
 
 def _expired(group: Group, now: Moment, retention_ms: int) -> list[TopicPartition]:
+    if group.consumer is not None:
+        return group.offsets.expired(now.wall_ms, retention_ms, subscribed=group.consumer.subscribed_topics)
     if group.protocol_type is None:  # the group never had members: each offset has its own time
         return group.offsets.expired(now.wall_ms, retention_ms)
     if group.state is GroupState.EMPTY:
@@ -138,7 +149,7 @@ def delete_group(
     """Handles DeleteGroups for one group, which must have no members."""
     if group.state is GroupState.DEAD:
         return [Reply(respond, Errors.GROUP_ID_NOT_FOUND)]
-    if group.state is not GroupState.EMPTY:
+    if not is_vacant(group):
         return [Reply(respond, Errors.NON_EMPTY_GROUP)]
 
     def done(error: Errors, _offset: int, _now: Moment) -> Effects:
@@ -166,10 +177,10 @@ def delete_offsets(
     if group.state is GroupState.DEAD:
         return [Reply(answer, (Errors.GROUP_ID_NOT_FOUND, {}))]
     kept: CommitErrors = {}
-    if group.state is not GroupState.EMPTY:
-        if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    if not is_vacant(group):
+        if group.consumer is None and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return [Reply(answer, (Errors.NON_EMPTY_GROUP, {}))]
-        subscribed = group.subscribed_topics()
+        subscribed = group.subscribed_topics() if group.consumer is None else group.consumer.subscribed_topics
         kept = {
             partition: Errors.GROUP_SUBSCRIBED_TO_TOPIC
             for partition in partitions
@@ -196,7 +207,7 @@ def _drop(
     if group.state is GroupState.DEAD:
         return []
     tombstones = _tombstones(group, group.offsets.remove(partitions))
-    if group.state is not GroupState.EMPTY or not group.offsets.is_empty or group.pending_members:
+    if not is_vacant(group) or not group.offsets.is_empty or group.pending_members:
         return _append_all(tombstones, then) or then(Errors.NONE, -1, now)
     tombstones += _die(group, now)
 
@@ -207,10 +218,13 @@ def _drop(
 
 
 def _die(group: Group, now: Moment) -> list[tuple[bytes, None]]:
-    """Ends the group. Returns a tombstone, unless the group never had a generation and so has no record."""
+    """Ends the group. Returns its tombstones: none if the group never had a generation and so has no record."""
     group.transition_to(GroupState.DEAD, now)
     group.pending_members.clear()
     group.wake_at_ms = NEVER_MS
+    if group.consumer is not None:
+        group.consumer.end()
+        return [(key, None) for key in group.consumer.take_unstored()]
     return [(encode_group_key(group.group_id), None)] if group.generation_id > 0 else []
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from broker.coordinator.group.consumer.checks import fetch_error
 from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.kinds import CLASSIC, CONSUMER, kind_of, member_count, state_of
 from broker.coordinator.group.records import OffsetAndMetadata
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 
-GROUP_TYPE: Final = "classic"
 INVALID_OFFSET: Final = -1
 
 
@@ -50,6 +51,7 @@ class GroupOverview:
     group_id: str
     protocol_type: str
     state: str
+    kind: str = CLASSIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,13 @@ class FetchedOffset:
 
 UNKNOWN_GROUP: Final = GroupDescription(Errors.NONE, GroupState.DEAD.value)
 NO_OFFSET: Final = FetchedOffset()
+NO_MEMBER: Final[tuple[str | None, int]] = (None, -1)
 
 
 def describe(group: Group) -> GroupDescription:
+    """A consumer group is described as Dead, as in Kafka: ConsumerGroupDescribe shows it."""
+    if group.consumer is not None:
+        return UNKNOWN_GROUP
     stable = group.state is GroupState.STABLE
     protocol = group.protocol_name if stable else None
     return GroupDescription(
@@ -100,7 +106,8 @@ def describe(group: Group) -> GroupDescription:
 
 
 def overview(group: Group) -> GroupOverview:
-    return GroupOverview(group.group_id, group.protocol_type or "", group.state.value)
+    protocol_type = group.protocol_type or "" if group.consumer is None else CONSUMER
+    return GroupOverview(group.group_id, protocol_type, state_of(group).value, kind_of(group))
 
 
 def committed_offsets(group: Group, most: int) -> CommittedOffsets:
@@ -111,8 +118,19 @@ def committed_offsets(group: Group, most: int) -> CommittedOffsets:
     )
     offsets = {partition: value.offset for partition, value in kept.items()}
     return CommittedOffsets(
-        group.group_id, group.state.value, len(group.members), offsets, len(every) - len(offsets)
+        group.group_id, state_of(group).value, member_count(group), offsets, len(every) - len(offsets)
     )
+
+
+def fetch_for_member(
+    group: Group,
+    partitions: Iterable[TopicPartition] | None,
+    require_stable: bool,
+    member: tuple[str | None, int],
+) -> tuple[Errors, dict[TopicPartition, FetchedOffset]]:
+    """As :func:`fetch_offsets`, for a member's id and epoch. Only consumer groups check them."""
+    error = Errors.NONE if group.consumer is None else fetch_error(group.consumer, *member)
+    return error, {} if error is not Errors.NONE else fetch_offsets(group, partitions, require_stable)
 
 
 def fetch_offsets(

@@ -1,4 +1,4 @@
-"""A classic consumer group as data: its state and transitions, its members, generation and protocol vote.
+"""A group as data: a classic group's state, members, generation and protocol vote, and the committed offsets.
 
 Pure: time is passed in as a value, and there is no IO. :mod:`.joining`, :mod:`.membership` and
 :mod:`.rebalance` decide what happens on a request or a deadline. The coordinator handles locks, timers and
@@ -13,14 +13,14 @@ from enum import Enum
 from typing import Final
 
 from broker.coordinator.common.records import MalformedRecord
+from broker.coordinator.group.consumer.group import ConsumerGroup
 from broker.coordinator.group.member import NEW_MEMBER_JOIN_TIMEOUT_MS, Member
-from broker.coordinator.group.messages import JoinCallback, JoinedMember, JoinResult, Moment
+from broker.coordinator.group.messages import NEVER_MS, JoinCallback, JoinedMember, JoinResult, Moment
 from broker.coordinator.group.offsets import GroupOffsets
 from broker.coordinator.group.records import GroupRecord, subscribed_topics
 from broker.coordinator.group.weights import assignments_weight, group_weight, pending_weight, words_weight
 from broker.protocol.errors import Errors
 
-NEVER_MS: Final = 1 << 62
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
@@ -67,6 +67,7 @@ class Group:
         "_most_assigned",
         "_own_weight",
         "_support",
+        "consumer",
         "generation_id",
         "group_id",
         "initial_delay_left_ms",
@@ -104,6 +105,8 @@ class Group:
         self.sync_deadline_ms: int | None = None
         self.wake_at_ms = NEVER_MS
         self.offsets = GroupOffsets()
+        #: The members by KIP-848; None in a classic group.
+        self.consumer: ConsumerGroup | None = None
         self._awaiting_join = 0
         self._support: Counter[str] = Counter()
         self._own_weight = group_weight(group_id)
@@ -157,7 +160,8 @@ class Group:
         if self.state is GroupState.DEAD:
             return 0
         assignments = assignments_weight(len(self.members), self._most_assigned)
-        return self._own_weight + self._members_weight + assignments + self.offsets.weight
+        consumer = 0 if self.consumer is None else self.consumer.weight
+        return self._own_weight + self._members_weight + assignments + self.offsets.weight + consumer
 
     @property
     def can_rebalance(self) -> bool:

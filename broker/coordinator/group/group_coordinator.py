@@ -15,9 +15,11 @@ from typing import Final
 from broker.config.broker_config import BrokerConfig
 from broker.coordinator.common.partitioning import partition_for
 from broker.coordinator.common.replay import ReadableLog
-from broker.coordinator.group import commits, describe, joining, membership
+from broker.coordinator.group import commits, describe, joining, listing, membership
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.commits import CommitRequest, DeleteOffsetsCallback
+from broker.coordinator.group.consumer.messages import ClusterTopics, no_topics
+from broker.coordinator.group.consumer_groups import ConsumerGroups
 from broker.coordinator.group.describe import (
     UNKNOWN_GROUP,
     CommittedOffsets,
@@ -67,7 +69,7 @@ class GroupCoordinator:
     """The coordinator of this broker's consumer groups; Kafka's GroupCoordinator. Thread-safe. ``appender``
     is ``ReplicaManager.append_records``. ``log_of`` returns the local log of a partition of
     __consumer_offsets. ``partition_count`` returns the topic's number of partitions, or None if it does not
-    exist yet.
+    exist yet. ``topics`` returns the cluster's topics as last known.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class GroupCoordinator:
         clock: Clock,
         metrics: Metrics | None = None,
         verification: TransactionVerification | None = None,
+        topics: Callable[[], ClusterTopics] = no_topics,
     ) -> None:
         self._broker_id = broker_id
         self._settings = GroupSettings.from_config(config)
@@ -109,6 +112,16 @@ class GroupCoordinator:
             admission_of=self._admits,
             partition_for=self.partition_for,
             metadata_max_chars=self._settings.metadata_max_chars,
+        )
+        #: The consumer groups of KIP-848.
+        self.consumers = ConsumerGroups(
+            self._registry,
+            self._limits.consumers,
+            topics,
+            enabled=self._settings.consumers_enabled,
+            refusal_of=self._refusal,
+            cell_of=self._made_cell,
+            admission_of=self._admits,
         )
         self._active = False
         if metrics is not None:
@@ -229,17 +242,24 @@ class GroupCoordinator:
         admits.tell()
 
     def fetch_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool,
+        member: tuple[str | None, int] = describe.NO_MEMBER,
     ) -> tuple[Errors, dict[TopicPartition, FetchedOffset]]:
-        """The group's error and its offsets. With ``partitions`` None it returns all offsets."""
+        """The group's error and its offsets. With ``partitions`` None it returns all offsets. ``member``: the id and
+        epoch of the member that asks.
+        """
         error = self._refusal(group_id, allow_empty=True)
         if error is not None:
             return error, {}
         cell = self._registry.find(group_id)
         if cell is None:
             return Errors.NONE, dict.fromkeys(partitions or (), describe.NO_OFFSET)
-        return Errors.NONE, cell.ask(
-            lambda group, _now: describe.fetch_offsets(group, partitions, require_stable)
+        return cell.ask(
+            lambda group, _now: describe.fetch_for_member(group, partitions, require_stable, member)
         )
 
     def describe(self, group_id: str) -> GroupDescription:
@@ -254,33 +274,14 @@ class GroupCoordinator:
         """Lists the groups of this coordinator. An empty filter matches everything; filters ignore case."""
         if not self._active:
             return Errors.COORDINATOR_NOT_AVAILABLE, []
-        wanted_states = {state.lower() for state in states}
-        wanted_types = {kind.lower() for kind in types}
         error = Errors.COORDINATOR_LOAD_IN_PROGRESS if self._registry.is_loading else Errors.NONE
-        if wanted_types and describe.GROUP_TYPE not in wanted_types:
-            return error, []
-        overviews = [
-            cell.ask(lambda group, _now: describe.overview(group)) for cell in self._registry.cells()
-        ]
-        return error, [o for o in overviews if not wanted_states or o.state.lower() in wanted_states]
+        return error, listing.overviews(self._registry.cells(), states, types)
 
     def committed_offsets(self, most: int) -> tuple[list[CommittedOffsets], int]:
         """The offsets of the groups coordinated here, and how many groups and offsets are left out because there are
         more than ``most`` together. Groups with members come first, then those without, each by name.
         """
-        cells = self._registry.cells()
-        cells.sort(key=lambda cell: (not cell.group.members, cell.group.group_id))
-        found: list[CommittedOffsets] = []
-        room, left_out = most, 0
-        for cell in cells:
-            if room <= 0:
-                left_out += 1 + len(cell.group.offsets)
-                continue
-            copied = cell.ask(partial(_committed, most=room - 1))
-            room -= 1 + len(copied.offsets)
-            left_out += copied.left_out
-            found.append(copied)
-        return found, left_out
+        return listing.committed_offsets(self._registry.cells(), most)
 
     def delete(self, group_id: str, respond: Callable[[Errors], None]) -> None:
         error = self._refusal(group_id, allow_empty=True)
@@ -380,10 +381,6 @@ class GroupCoordinator:
             memory=self._memory,
             lines=self._lines,
         )
-
-
-def _committed(group: Group, _now: Moment, most: int) -> CommittedOffsets:
-    return describe.committed_offsets(group, most)
 
 
 def _fits(name: str) -> bool:

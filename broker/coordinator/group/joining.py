@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.coordinator.group.append_errors import store_error
+from broker.coordinator.group.conversion import to_classic
 from broker.coordinator.group.group import Group, GroupState
 from broker.coordinator.group.member import Member
 from broker.coordinator.group.memory import Admits, admits_all
@@ -45,6 +46,8 @@ def join(
     Clients give up on this error, whereas they would keep retrying a retriable error without a pause. A
     member whose metadata does not grow is never refused.
     """
+    if group.consumer is not None:
+        return to_classic(group, request, lambda later: join(group, request, later, limits, admits))
     if not _has_room(group, request.member_id, limits):
         group.remove(request.member_id)
         effects = _refuse(request, Errors.GROUP_MAX_SIZE_REACHED)

@@ -12,6 +12,9 @@ import structlog
 
 from broker.coordinator.common.records import MalformedRecord
 from broker.coordinator.common.replay import BatchReplay, ReadableLog, read_all
+from broker.coordinator.group.consumer.records import decode_key as decode_consumer_group_key
+from broker.coordinator.group.consumer.records import is_of_consumer_group
+from broker.coordinator.group.consumer.stored import StoredConsumerGroup
 from broker.coordinator.group.offsets import CommittedOffset
 from broker.coordinator.group.records import (
     GroupKey,
@@ -38,12 +41,16 @@ class Replay(BatchReplay):
         super().__init__()
         self.partition = partition
         self.groups: dict[str, GroupRecord] = {}
+        self.consumer_groups: dict[str, StoredConsumerGroup] = {}
         self.offsets: dict[str, Offsets] = {}
         self.transactions: dict[int, dict[str, Offsets]] = {}
 
     def feed_record(self, record: Record, header: BatchHeader) -> None:
         if record.key is None:
             raise MalformedRecord("a record without a key")
+        if is_of_consumer_group(record.key):
+            self._feed_consumer_group(record.key, record.value)
+            return
         key = decode_key(record.key)
         if isinstance(key, GroupKey):
             self._feed_group(key, record)
@@ -51,6 +58,10 @@ class Replay(BatchReplay):
             self._feed_offset(self.transactions.setdefault(header.producer_id, {}), key, record)
         else:
             self._feed_offset(self.offsets, key, record)
+
+    def _feed_consumer_group(self, encoded: bytes, value: bytes | None) -> None:
+        key = decode_consumer_group_key(encoded)
+        self.consumer_groups.setdefault(key.group_id, StoredConsumerGroup()).feed(key, value)
 
     def _feed_group(self, key: GroupKey, record: Record) -> None:
         if record.value is None:

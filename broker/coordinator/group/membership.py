@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from broker.coordinator.group.append_errors import store_error
+from broker.coordinator.group.consumer.checks import commit_error
 from broker.coordinator.group.group import Group, GroupState
 from broker.coordinator.group.memory import Admits, admits_all
 from broker.coordinator.group.messages import (
@@ -150,6 +151,8 @@ def check_transactional_commit(
     """
     if group.state is GroupState.DEAD:
         return Errors.COORDINATOR_NOT_AVAILABLE
+    if group.consumer is not None:
+        return commit_error(group.consumer, member_id, generation_id, transactional=True)
     if generation_id < 0 and group.state is GroupState.EMPTY:
         return Errors.NONE
     if generation_id < 0 and member_id == NO_MEMBER_ID and group_instance_id is None:
@@ -161,7 +164,7 @@ def check_transactional_commit(
 
 
 def check_commit(
-    group: Group, member_id: str, group_instance_id: str | None, generation_id: int, now: Moment
+    group: Group, member: MemberIdentity, generation_id: int, now: Moment, *, knows_epochs: bool = True
 ) -> Errors:
     """Whether a member may commit offsets. A valid commit also extends its session.
 
@@ -170,14 +173,16 @@ def check_commit(
     """
     if group.state is GroupState.DEAD:
         return Errors.COORDINATOR_NOT_AVAILABLE
+    if group.consumer is not None:
+        return commit_error(group.consumer, member.member_id, generation_id, knows_epochs=knows_epochs)
     if generation_id < 0 and group.state is GroupState.EMPTY:
         return Errors.NONE
-    error = group.identity_error(member_id, group_instance_id)
+    error = group.identity_error(member.member_id, member.group_instance_id)
     if error is not None:
         return error
     if generation_id != group.generation_id:
         return Errors.ILLEGAL_GENERATION
     if group.state is GroupState.COMPLETING_REBALANCE:
         return Errors.REBALANCE_IN_PROGRESS
-    group.extend_session(group.members[member_id], now)
+    group.extend_session(group.members[member.member_id], now)
     return Errors.NONE

@@ -7,9 +7,10 @@ group's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
+from broker.coordinator.group.consumer.messages import ConsumerGroupLimits
 from broker.log.producers.verification import VerificationGuard
 from broker.protocol.errors import Errors
 from broker.protocol.produce_messages import ACKS_ALL
@@ -17,6 +18,7 @@ from broker.protocol.produce_messages import ACKS_ALL
 NO_MEMBER_ID = ""
 NO_GENERATION = -1
 NO_LEADER = ""
+NEVER_MS: Final = 1 << 62
 
 
 class Moment(NamedTuple):
@@ -38,6 +40,7 @@ class GroupLimits:
     max_groups: int = 100_000
     max_pending_members: int = 10_000
     max_bytes: int = 256 << 20
+    consumers: ConsumerGroupLimits = field(default_factory=ConsumerGroupLimits)
 
 
 @dataclass(frozen=True, slots=True)

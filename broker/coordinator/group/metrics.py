@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.coordinator.group.group import GroupState
+from broker.coordinator.group.kinds import state_of
 from broker.coordinator.group.memory import GroupMemory
 from broker.coordinator.group.registry import GroupRegistry
 from broker.metrics.registry import Metrics
@@ -35,4 +36,4 @@ def register_metrics(metrics: Metrics, registry: GroupRegistry, memory: GroupMem
 
 
 def _count_of(registry: GroupRegistry, state: GroupState) -> Callable[[], float]:
-    return lambda: sum(cell.group.state is state for cell in registry.cells())
+    return lambda: sum(state_of(cell.group).value == state.value for cell in registry.cells())

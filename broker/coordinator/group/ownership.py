@@ -9,7 +9,8 @@ import structlog
 from broker.coordinator.common.loading import Loading
 from broker.coordinator.common.replay import ReadableLog
 from broker.coordinator.group.cell import GroupCell
-from broker.coordinator.group.group import Group
+from broker.coordinator.group.consumer import heartbeats
+from broker.coordinator.group.group import Group, GroupState
 from broker.coordinator.group.loader import Offsets, Replay, replay
 from broker.coordinator.group.messages import Effects, GroupLimits, Moment
 from broker.coordinator.group.rebalance import prepare_rebalance, unload
@@ -96,6 +97,9 @@ class Ownership:
 
     def _start(self, group: Group, now: Moment) -> Effects:
         """Starts all sessions now. A group with more members than ``group.max.size`` rebalances."""
+        if group.consumer is not None:
+            heartbeats.start(group.consumer, now, self._limits.consumers)
+            group.wake_by(group.consumer.next_deadline_ms())
         if len(group.members) > self._limits.max_size:
             return prepare_rebalance(group, now, self._limits)
         return []
@@ -105,9 +109,13 @@ class Ownership:
         group_ids = loaded.groups.keys() | {g for g, offsets in loaded.offsets.items() if offsets}
         open_offsets_of = _by_group(loaded.transactions)
         group_ids |= open_offsets_of.keys()
+        consumer_groups = {g: stored for g, stored in loaded.consumer_groups.items() if stored.exists}
+        group_ids |= consumer_groups.keys()
         groups = []
         for group_id in sorted(group_ids):
             group = _restore(group_id, loaded.groups.get(group_id), now)
+            if group_id in consumer_groups and group.state is GroupState.EMPTY:
+                group.consumer = consumer_groups[group_id].restore(group_id)
             group.offsets.load(loaded.offsets.get(group_id, {}))
             for producer_id, offsets in open_offsets_of.get(group_id, ()):
                 group.offsets.load_transaction(producer_id, offsets)

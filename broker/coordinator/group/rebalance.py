@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.coordinator.group.group import NEVER_MS, Group, GroupState
+from broker.coordinator.group.consumer import answers, heartbeats
+from broker.coordinator.group.group import Group, GroupState
 from broker.coordinator.group.member import Member
 from broker.coordinator.group.messages import (
+    NEVER_MS,
     NO_MEMBER_ID,
     Append,
     AppendDone,
@@ -74,6 +76,9 @@ def on_time(group: Group, now: Moment, limits: GroupLimits) -> Effects:
     if group.sync_deadline_ms is not None and group.sync_deadline_ms <= now.monotonic_ms:
         effects += _on_sync_deadline(group, now, limits)
     group.compute_wake()
+    if group.consumer is not None:
+        effects += heartbeats.on_time(group.consumer, now)
+        group.wake_by(group.consumer.next_deadline_ms())
     return effects
 
 
@@ -85,6 +90,8 @@ def unload(group: Group, now: Moment) -> Effects:
     for member in group.members.values():
         effects += answer_join(group, member, JoinResult(member.member_id, Errors.NOT_COORDINATOR))
         effects += answer_sync(member, SyncResult(Errors.NOT_COORDINATOR))
+    if group.consumer is not None:
+        effects += answers.unload(group.consumer)
     group.transition_to(GroupState.DEAD, now)
     group.join_deadline_ms = group.sync_deadline_ms = None
     group.wake_at_ms = NEVER_MS

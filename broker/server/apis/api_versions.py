@@ -11,7 +11,7 @@ from functools import cache
 from struct import Struct
 
 from broker.network.request_channel import Request, Verdict
-from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.api_keys import APIS, OF_CONSUMER_GROUPS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.framing import response_prefix
 from broker.protocol.primitives import INT32, read_uvarint, skip_tags, write_uvarint
@@ -23,14 +23,14 @@ _FEATURES_EPOCH = b"\x01\x01\x08" + bytes(8)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(request: Request, _ctx: ApiContext) -> Verdict:
+def handle(request: Request, ctx: ApiContext) -> Verdict:
     """Responds to an unknown version in version 0, with UNSUPPORTED_VERSION and the full list (KIP-511)."""
     version = request.api_version
     if not 0 <= version <= APIS[ApiKey.API_VERSIONS].max_version:
         version, error = 0, Errors.UNSUPPORTED_VERSION
     else:
         error = Errors.NONE if version < 3 or _is_named(request.body) else Errors.INVALID_REQUEST
-    body = encode(version, error)
+    body = encode(version, error, consumer_groups=ctx.group_coordinator.consumers.enabled)
     if request.meter is not None and version == request.api_version:
         body = request.metered(body)
     request.respond(
@@ -40,9 +40,10 @@ def handle(request: Request, _ctx: ApiContext) -> Verdict:
 
 
 @cache
-def encode(version: int, error: Errors) -> bytes:
+def encode(version: int, error: Errors, *, consumer_groups: bool = True) -> bytes:
     """The body of the response."""
-    keys = [APIS[key] for key in sorted(APIS)] if error is not Errors.INVALID_REQUEST else []
+    served = APIS if consumer_groups else APIS.keys() - OF_CONSUMER_GROUPS
+    keys = [APIS[key] for key in sorted(served)] if error is not Errors.INVALID_REQUEST else []
     if version >= 3:
         ranges = b"".join(_RANGE.pack(api.key, api.min_version, api.max_version) + b"\0" for api in keys)
         return _INT16.pack(error) + write_uvarint(len(keys) + 1) + ranges + INT32.pack(0) + _FEATURES_EPOCH

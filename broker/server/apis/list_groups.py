@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from broker.coordinator.group.describe import GROUP_TYPE
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
@@ -35,7 +34,7 @@ def handle(request: Request, message: ListGroupsRequest, ctx: ApiContext) -> Fie
             "group_id": overview.group_id,
             "protocol_type": overview.protocol_type,
             "group_state": overview.state,
-            "group_type": GROUP_TYPE,
+            "group_type": overview.kind,
         }
         for overview in overviews
     ]

@@ -21,6 +21,7 @@ from broker.server.apis.partition_errors import topics_with_errors
 from broker.utils.topic_partition import TopicPartition
 
 _DEFAULT_RETENTION_MS: Final = -1
+_MEMBER_EPOCHS_FROM: Final = 9  # KIP-848
 
 
 def handle(request: Request, message: OffsetCommitRequest, ctx: ApiContext) -> Fields | None:
@@ -49,7 +50,9 @@ def handle(request: Request, message: OffsetCommitRequest, ctx: ApiContext) -> F
     def stored(errors: CommitErrors) -> None:
         ctx.respond(request, _fields(answer | errors))
 
-    ctx.group_coordinator.commit(message.group_id, CommitRequest(member, generation_id, offsets, stored))
+    knows_epochs = request.api_version >= _MEMBER_EPOCHS_FROM
+    commit = CommitRequest(member, generation_id, offsets, stored, knows_epochs)
+    ctx.group_coordinator.commit(message.group_id, commit)
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from broker.coordinator.group.describe import FetchedOffset
+from broker.coordinator.group.describe import NO_MEMBER, FetchedOffset
 from broker.network.request_channel import Request
 from broker.protocol import codec
 from broker.protocol.errors import Errors, KafkaError
@@ -34,10 +34,22 @@ def handle(request: Request, message: OffsetFetchRequest, ctx: ApiContext) -> Fi
     budget = AnswerBudget(request, ctx.config.int(SETTING), later=Errors.COORDINATOR_LOAD_IN_PROGRESS)
     if request.api_version >= _GROUPS_FROM:
         elements = []
+        members = {
+            one.group_id: (codec.get(one, "member_id"), codec.get(one, "member_epoch", -1))
+            for one in message.groups
+        }
         for group_id, partitions in _groups(message).items():
             fields = {
                 "group_id": group_id,
-                **_group(request, group_id, partitions, budget, ctx, require_stable=require_stable),
+                **_group(
+                    request,
+                    group_id,
+                    partitions,
+                    budget,
+                    ctx,
+                    require_stable=require_stable,
+                    member=members[group_id],
+                ),
             }
             elements.append(codec.encode_element(request.api_key, request.api_version, "groups", fields))
         return Listed({}, "groups", elements)
@@ -79,6 +91,7 @@ def _group(
     ctx: ApiContext,
     *,
     require_stable: bool,
+    member: tuple[str | None, int] = NO_MEMBER,
 ) -> dict[str, Any]:
     """The group's error and offsets; no offsets if the response has no room for them."""
     if not allowed(ctx, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
@@ -91,7 +104,7 @@ def _group(
     offsets: Mapping[TopicPartition, FetchedOffset] = {}
     if not budget.full:  # otherwise they are not even read
         error, offsets = ctx.group_coordinator.fetch_offsets(
-            group_id, partitions, require_stable=require_stable
+            group_id, partitions, require_stable=require_stable, member=member
         )
     if partitions is None and ctx.access is not None:
         names = {partition.topic for partition in offsets}

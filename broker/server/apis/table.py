@@ -91,6 +91,7 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.OFFSET_DELETE: Route("offset_delete", need=_DELETES_OF_GROUP),
     ApiKey.LEAVE_GROUP: Route("leave_group", need=_OF_MEMBERS),
     ApiKey.SYNC_GROUP: Route("sync_group", need=_OF_MEMBERS),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Route("consumer_group_heartbeat", need=_OF_MEMBERS),
     ApiKey.API_VERSIONS: Route("api_versions", raw=True),
     ApiKey.DESCRIBE_ACLS: Route("acls", function="describe", need=_DESCRIBE),
     ApiKey.CREATE_ACLS: Route("acls", function="create", need=_ALTER),

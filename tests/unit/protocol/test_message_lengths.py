@@ -92,12 +92,13 @@ def test_tagged_field_must_take_the_bytes_that_it_announces() -> None:
 
 
 def test_no_layout_has_what_the_walk_does_not_know() -> None:
-    """A struct that may be null, kio's ``X | None`` outside of arrays and tags, is encoded with a byte before it."""
+    """A struct in a tagged field that may be null, kio's ``X | None``, would have a number before it."""
     for key, version in ALL_VERSIONS:
         for kind in ("request", "response"):
             for field in _all_fields(codec._entity_type(key, version, kind)):
                 inner, is_array = element_type(field.type)
-                is_struct = field.metadata.get("kafka_type") is None and not is_array
+                is_tag = "tag" in field.metadata
+                is_struct = is_tag and field.metadata.get("kafka_type") is None and not is_array
                 assert not (is_struct and inner is not field.type), (key, version, kind, field.name)
 
 
@@ -134,3 +135,14 @@ def test_null_is_refused_where_the_protocol_has_no_null() -> None:
 
 def test_null_passes_where_it_means_all() -> None:
     assert codec.decode(ApiKey.METADATA, 1, "request", struct.pack(">i", -1)).topics is None
+
+
+@pytest.mark.parametrize(
+    "assignment", [None, {"topic_partitions": []}, {"topic_partitions": [{"partitions": [1]}]}]
+)
+def test_struct_that_may_be_null_is_walked(assignment: Any) -> None:
+    fields_ = {"error_code": 0, "member_epoch": 3, "heartbeat_interval": 5, "assignment": assignment}
+    encoded = codec.encode(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, "response", fields_)
+    for more in (b"\0", b"\1\x63\x03abc"):  # without tagged fields, and with one that is not known
+        decoded = codec.decode(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, "response", encoded[:-1] + more)
+        assert (decoded.assignment is None) == (assignment is None)

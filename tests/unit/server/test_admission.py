@@ -62,6 +62,8 @@ HANDLED = [
     "describe_transactions",
     "list_transactions",
     "allocate_producer_ids",
+    "consumer_group_heartbeat",
+    "consumer_group_describe",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -64,6 +65,7 @@ class Cluster:
             pause=lambda _s: None,
         )
         self.quotas = QuotaManagers()
+        self.group_coordinator = SimpleNamespace(consumers=SimpleNamespace(enabled=False))
         self.apis = Apis(self)  # type: ignore[arg-type]
 
     submit_for = ApiContext.submit_for

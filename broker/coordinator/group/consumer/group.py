@@ -1,0 +1,365 @@
+"""A consumer group (KIP-848) as data: its epochs, its members, their targets, and the records that store them.
+
+Pure: :mod:`.heartbeats` decides. Every change also notes its record, so memory and log cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Final
+
+from broker.coordinator.group.consumer.assignors import NOTHING, Assignment
+from broker.coordinator.group.consumer.member import ConsumerMember, MemberState
+from broker.coordinator.group.consumer.messages import HeartbeatCallback, HeartbeatResult
+from broker.coordinator.group.consumer.records import (
+    ConsumerGroupKey,
+    CurrentAssignmentRecord,
+    KeyKind,
+    MemberMetadataRecord,
+    ResolvedRegexRecord,
+    TopicRecord,
+    encode_current,
+    encode_epoch,
+    encode_key,
+    encode_member,
+    encode_regex,
+    encode_target,
+    encode_topics,
+)
+from broker.coordinator.group.consumer.weights import (
+    GROUP_WEIGHT,
+    assignment_weight,
+    member_weight,
+    regex_weight,
+)
+from broker.coordinator.group.messages import NEVER_MS
+
+# A batch of __consumer_offsets may have a megabyte.
+_LARGEST_VALUE: Final = 512 * 1024
+
+Records = dict[bytes, bytes | None]
+
+
+class ConsumerGroupState(Enum):
+    """The state of a consumer group, with Kafka's names as ConsumerGroupDescribe shows them."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class ConsumerGroup:
+    """A consumer group; Kafka's ConsumerGroup. Part of a :class:`~broker.coordinator.group.group.Group`, which has
+    the offsets.
+
+    Invariants: ``member_epoch <= assignment_epoch <= epoch`` for every member. A partition has at most one holder:
+    the member to which it is assigned, or which has still to revoke it. ``static_members`` names members only.
+    Only members have a target. ``unstored`` has the records in which memory and log differ, apart from those that
+    are being written. ``weight`` is the memory of it all.
+    """
+
+    __slots__ = (
+        "_holders",
+        "_reconciled",
+        "_subscribers",
+        "assignment_epoch",
+        "epoch",
+        "group_id",
+        "members",
+        "regexes",
+        "revocations",
+        "sessions",
+        "static_members",
+        "storing",
+        "targets",
+        "topics",
+        "topics_version",
+        "unstored",
+        "waiting",
+        "weight",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.assignment_epoch = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.topics: Mapping[str, TopicRecord] = {}
+        #: The topics that the members' regular expressions match.
+        self.regexes: dict[str, frozenset[str]] = {}
+        #: The version of the cluster's topics from which ``topics`` was computed.
+        self.topics_version = -1
+        self.unstored: Records = {}
+        self.storing = 0  # appends in progress
+        self.waiting: list[tuple[HeartbeatCallback, HeartbeatResult]] = []
+        #: When each member's session ends, and until when and from which epoch it must revoke. Monotonic.
+        self.sessions: dict[str, int] = {}
+        self.revocations: dict[str, tuple[int, int]] = {}
+        self.weight = GROUP_WEIGHT
+        self._holders: dict[tuple[uuid.UUID, int], str] = {}
+        self._subscribers: Counter[str] = Counter()
+        self._reconciled = 0
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if self._reconciled < len(self.members):
+            return ConsumerGroupState.RECONCILING
+        return ConsumerGroupState.STABLE
+
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        return frozenset(self._subscribers)
+
+    def is_subscribed(self, topic: str) -> bool:
+        return topic in self._subscribers
+
+    def is_free(self, topic: uuid.UUID, partition: int) -> bool:
+        """Whether no member holds the partition."""
+        return (topic, partition) not in self._holders
+
+    def target_of(self, member_id: str) -> Assignment:
+        return self.targets.get(member_id, NOTHING)
+
+    # -- changes
+
+    def put(self, member: ConsumerMember) -> None:
+        """Adds or replaces a member."""
+        before = self.members.get(member.member_id)
+        known = before or ConsumerMember(member.member_id)
+        if before is None or metadata_of(before) != metadata_of(member):
+            self._note(KeyKind.MEMBER_METADATA, encode_member(metadata_of(member)), member.member_id)
+        if current_of(known) != current_of(member):
+            self._note(KeyKind.CURRENT_MEMBER, encode_current(current_of(member)), member.member_id)
+        self._replace(before, member)
+
+    def remove(self, member_id: str) -> None:
+        """Removes a member, its target and its deadlines."""
+        member = self.members[member_id]
+        # Kafka reads the tombstones in this order only.
+        for kind in (KeyKind.CURRENT_MEMBER, KeyKind.TARGET_MEMBER, KeyKind.MEMBER_METADATA):
+            self._note(kind, None, member_id)
+        self._replace(member, None)
+        self.weight -= assignment_weight(self.targets.pop(member_id, NOTHING))
+        self.sessions.pop(member_id, None)
+        self.revocations.pop(member_id, None)
+
+    def replace_static(self, old_id: str, member: ConsumerMember) -> None:
+        """Replaces a static member by its successor, which takes over target and assignment."""
+        target = self.target_of(old_id)
+        self.remove(old_id)
+        self.put(member)
+        self.set_target(member.member_id, target)
+
+    def set_target(self, member_id: str, target: Assignment) -> None:
+        before = self.targets.get(member_id)
+        if before == target:
+            return
+        self.targets[member_id] = target
+        self.weight += assignment_weight(target) - assignment_weight(before or NOTHING)
+        self._note(KeyKind.TARGET_MEMBER, encode_target(target), member_id)
+
+    def set_topics(self, topics: Mapping[str, TopicRecord]) -> None:
+        """Sets what is known of the subscribed topics."""
+        self.topics = topics
+        self._note(KeyKind.PARTITION_METADATA, _if_it_fits(encode_topics(topics.values())))
+
+    def set_regex(self, regex: str, names: frozenset[str], wall_ms: int) -> None:
+        """Sets the topics that a regular expression matches, for all members that have it."""
+        before = self.regexes.get(regex)
+        if before == names:
+            return
+        self.regexes[regex] = names
+        self.weight += regex_weight(regex, names) - (0 if before is None else regex_weight(regex, before))
+        resolved = ResolvedRegexRecord(tuple(sorted(names)), max(self.topics_version, 0), wall_ms)
+        self._note(KeyKind.REGULAR_EXPRESSION, _if_it_fits(encode_regex(resolved)), regex)
+        for member in list(self.members.values()):
+            if member.subscribed_regex == regex and member.matched_names != names:
+                self.put(replace(member, matched_names=names))
+
+    def drop_unused_regexes(self) -> None:
+        if self.regexes:
+            used = {member.subscribed_regex for member in self.members.values()}
+            for regex in self.regexes.keys() - used:
+                self.weight -= regex_weight(regex, self.regexes.pop(regex))
+                self._note(KeyKind.REGULAR_EXPRESSION, None, regex)
+
+    def bump_epoch(self) -> None:
+        self.epoch += 1
+        self._note(KeyKind.GROUP_METADATA, encode_epoch(self.epoch))
+
+    def set_assignment_epoch(self, epoch: int) -> None:
+        self.assignment_epoch = epoch
+        self._reconciled = sum(member.is_reconciled_to(epoch) for member in self.members.values())
+        self._note(KeyKind.TARGET_METADATA, encode_epoch(epoch))
+
+    def end(self) -> None:
+        """Notes the tombstones of a group without members."""
+        for kind in (KeyKind.TARGET_METADATA, KeyKind.PARTITION_METADATA, KeyKind.GROUP_METADATA):
+            self._note(kind, None)
+
+    # -- records
+
+    def take_unstored(self) -> Records:
+        """The records to write now."""
+        records, self.unstored = self.unstored, {}
+        return records
+
+    def give_back(self, records: Records) -> None:
+        """Notes records again that could not be written, unless they have been replaced since."""
+        self.unstored = {
+            **{key: value for key, value in records.items() if key not in self.unstored},
+            **self.unstored,
+        }
+
+    def _note(self, kind: KeyKind, value: bytes | None, name: str = "") -> None:
+        key = encode_key(ConsumerGroupKey(kind, self.group_id, name))
+        self.unstored.pop(key, None)  # the order is that of the last changes
+        self.unstored[key] = value
+
+    # -- loading
+
+    def load_member(self, member: ConsumerMember) -> None:
+        """Adds a stored member. A partition that two members hold by the log belongs to the later one."""
+        self._replace(self.members.get(member.member_id), member)
+
+    def load_regex(self, regex: str, names: frozenset[str]) -> None:
+        self.regexes[regex] = names
+        self.weight += regex_weight(regex, names)
+
+    def load(
+        self, epochs: tuple[int, int], topics: Iterable[TopicRecord], targets: Mapping[str, Assignment]
+    ) -> None:
+        """Sets what is stored of the group apart from its members, which are loaded before."""
+        self.epoch, self.assignment_epoch = epochs
+        self.topics = {topic.name: topic for topic in topics}
+        self.targets = {
+            member_id: target for member_id, target in targets.items() if member_id in self.members
+        }
+        self.weight += sum(map(assignment_weight, self.targets.values()))
+        self._reconciled = sum(
+            member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()
+        )
+
+    # -- deadlines
+
+    def next_deadline_ms(self) -> int:
+        """The earliest deadline. It visits all members."""
+        revocations = (deadline_ms for _, deadline_ms in self.revocations.values())
+        return min(min(self.sessions.values(), default=NEVER_MS), min(revocations, default=NEVER_MS))
+
+    # -- internal
+
+    def _replace(self, before: ConsumerMember | None, after: ConsumerMember | None) -> None:
+        """Exchanges a member in all that is derived from the members."""
+        if before is not None:
+            self._take_out(before)
+        if after is not None:
+            self._put_in(after)
+        elif before is not None:
+            del self.members[before.member_id]
+
+    def _take_out(self, member: ConsumerMember) -> None:
+        member_id = member.member_id
+        self.weight -= member_weight(member)
+        self._reconciled -= member.is_reconciled_to(self.assignment_epoch)
+        for partition in _held(member):
+            if self._holders.get(partition) == member_id:
+                del self._holders[partition]
+        for name in member.topics:
+            self._subscribers[name] -= 1
+            if not self._subscribers[name]:
+                del self._subscribers[name]
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+
+    def _put_in(self, member: ConsumerMember) -> None:
+        member_id = member.member_id
+        self.members[member_id] = member
+        self.weight += member_weight(member)
+        self._reconciled += member.is_reconciled_to(self.assignment_epoch)
+        self._holders.update(dict.fromkeys(_held(member), member_id))
+        self._subscribers.update(member.topics)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member_id
+
+
+def _if_it_fits(value: bytes) -> bytes | None:
+    """The value of a record about thousands of topics. One that is too large is left out: it can be computed again, and
+    a new coordinator then raises the epoch once.
+    """
+    return value if len(value) <= _LARGEST_VALUE else None
+
+
+def metadata_of(member: ConsumerMember) -> MemberMetadataRecord:
+    return MemberMetadataRecord(
+        member.instance_id,
+        member.rack_id,
+        member.client_id,
+        member.client_host,
+        tuple(sorted(member.subscribed_names)),
+        member.subscribed_regex,
+        member.rebalance_timeout_ms,
+        member.server_assignor,
+    )
+
+
+def current_of(member: ConsumerMember) -> CurrentAssignmentRecord:
+    return CurrentAssignmentRecord(
+        member.member_epoch,
+        member.previous_epoch,
+        member.state,
+        member.assigned,
+        member.pending_revocation,
+    )
+
+
+def member_from(
+    member_id: str,
+    metadata: MemberMetadataRecord,
+    current: CurrentAssignmentRecord | None,
+    matched_names: frozenset[str] = frozenset(),
+) -> ConsumerMember:
+    """A member as it was stored."""
+    member = ConsumerMember(
+        member_id,
+        metadata.instance_id,
+        metadata.rack_id,
+        metadata.client_id,
+        metadata.client_host,
+        metadata.rebalance_timeout_ms,
+        frozenset(metadata.subscribed_names),
+        metadata.subscribed_regex,
+        metadata.server_assignor,
+        matched_names=matched_names,
+    )
+    if current is None:
+        return member
+    known = current.state in set(MemberState)
+    return replace(
+        member,
+        member_epoch=current.member_epoch,
+        previous_epoch=current.previous_epoch,
+        state=MemberState(current.state) if known else MemberState.UNKNOWN,
+        assigned=current.assigned,
+        pending_revocation=current.pending_revocation,
+    )
+
+
+def _held(member: ConsumerMember) -> list[tuple[uuid.UUID, int]]:
+    return [
+        (topic, number)
+        for assignment in (member.assigned, member.pending_revocation)
+        for topic, numbers in assignment.items()
+        for number in numbers
+    ]

@@ -1,0 +1,72 @@
+"""Reads a consumer group from its records: later records win, tombstones remove. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.coordinator.group.consumer.assignors import Assignment
+from broker.coordinator.group.consumer.group import ConsumerGroup, member_from
+from broker.coordinator.group.consumer.records import (
+    ConsumerGroupKey,
+    CurrentAssignmentRecord,
+    KeyKind,
+    MemberMetadataRecord,
+    ResolvedRegexRecord,
+    TopicRecord,
+    decode_current,
+    decode_epoch,
+    decode_member,
+    decode_regex,
+    decode_target,
+    decode_topics,
+)
+
+_DECODERS: dict[KeyKind, Callable[[bytes], Any]] = {
+    KeyKind.GROUP_METADATA: decode_epoch,
+    KeyKind.PARTITION_METADATA: decode_topics,
+    KeyKind.MEMBER_METADATA: decode_member,
+    KeyKind.TARGET_METADATA: decode_epoch,
+    KeyKind.TARGET_MEMBER: decode_target,
+    KeyKind.CURRENT_MEMBER: decode_current,
+    KeyKind.REGULAR_EXPRESSION: decode_regex,
+}
+
+
+class StoredConsumerGroup:
+    """The records of one consumer group, as far as they have been read."""
+
+    def __init__(self) -> None:
+        self._values: dict[KeyKind, dict[str, Any]] = {kind: {} for kind in KeyKind}
+
+    def feed(self, key: ConsumerGroupKey, value: bytes | None) -> None:
+        """Takes one record. Raises :class:`MalformedRecord`."""
+        if value is None:
+            self._values[key.kind].pop(key.name, None)
+        else:
+            self._values[key.kind][key.name] = _DECODERS[key.kind](value)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a group: it has an epoch."""
+        return bool(self._values[KeyKind.GROUP_METADATA])
+
+    def restore(self, group_id: str) -> ConsumerGroup:
+        group = ConsumerGroup(group_id)
+        members: dict[str, MemberMetadataRecord] = self._values[KeyKind.MEMBER_METADATA]
+        currents: dict[str, CurrentAssignmentRecord] = self._values[KeyKind.CURRENT_MEMBER]
+        targets: dict[str, Assignment] = self._values[KeyKind.TARGET_MEMBER]
+        topics: tuple[TopicRecord, ...] = self._values[KeyKind.PARTITION_METADATA].get("", ())
+        epoch: int = self._values[KeyKind.GROUP_METADATA].get("", 0)
+        assignment_epoch: int = self._values[KeyKind.TARGET_METADATA].get("", 0)
+        regexes: dict[str, ResolvedRegexRecord] = self._values[KeyKind.REGULAR_EXPRESSION]
+        for member_id, metadata in members.items():
+            resolved = regexes.get(metadata.subscribed_regex or "")
+            names = frozenset(resolved.topics) if resolved is not None else frozenset[str]()
+            group.load_member(member_from(member_id, metadata, currents.get(member_id), names))
+        # One without a record is matched with the next heartbeat.
+        wanted = {metadata.subscribed_regex for metadata in members.values() if metadata.subscribed_regex}
+        for regex in sorted(wanted | regexes.keys()):
+            group.load_regex(regex, frozenset(regexes[regex].topics) if regex in regexes else frozenset())
+        group.load((epoch, assignment_epoch), topics, targets)
+        return group

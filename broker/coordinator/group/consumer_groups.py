@@ -1,0 +1,163 @@
+"""The requests of consumer groups (KIP-848) to the group coordinator: finds the group, and lets it decide."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from broker.coordinator.group.cell import GroupCell
+from broker.coordinator.group.consumer import heartbeats
+from broker.coordinator.group.consumer.assignors import Assignment
+from broker.coordinator.group.consumer.checks import request_error
+from broker.coordinator.group.consumer.group import ConsumerGroup
+from broker.coordinator.group.consumer.member import JOIN_EPOCH, ConsumerMember
+from broker.coordinator.group.consumer.messages import (
+    ClusterTopics,
+    ConsumerGroupLimits,
+    HeartbeatRequest,
+    HeartbeatResult,
+)
+from broker.coordinator.group.conversion import to_consumer
+from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.kinds import state_of
+from broker.coordinator.group.memory import Admission
+from broker.coordinator.group.messages import Effects, Moment, Reply
+from broker.coordinator.group.registry import GroupRegistry
+from broker.protocol.errors import Errors
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupDescription:
+    """A group as ConsumerGroupDescribe shows it. Members come with their target assignments."""
+
+    error: Errors
+    error_message: str | None = None
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: tuple[tuple[ConsumerMember, Assignment], ...] = ()
+
+
+class ConsumerGroups:
+    """The consumer groups of this coordinator. Thread-safe. ``topics`` returns the cluster's topics as last known.
+
+    ``enabled``: whether the requests are served at all (``group.coordinator.rebalance.protocols``).
+    """
+
+    def __init__(
+        self,
+        registry: GroupRegistry,
+        limits: ConsumerGroupLimits,
+        topics: Callable[[], ClusterTopics],
+        *,
+        enabled: bool,
+        refusal_of: Callable[[str], Errors | None],
+        cell_of: Callable[[str], GroupCell | Errors],
+        admission_of: Callable[[str], Admission],
+    ) -> None:
+        self.enabled = enabled
+        self._registry = registry
+        self._limits = limits
+        self._topics = topics
+        self._refusal = refusal_of
+        self._made_cell = cell_of
+        self._admits = admission_of
+
+    def heartbeat(self, group_id: str, request: HeartbeatRequest) -> None:
+        wrong = request_error(group_id, request, self._limits)
+        if wrong is not None:
+            request.respond(HeartbeatResult(wrong.error_code, wrong.message))
+            return
+        found = self._refusal(group_id) or self._cell(group_id, request)
+        if isinstance(found, Errors):
+            request.respond(_refused(group_id, found))
+            return
+        if not request.member_id:
+            request = replace(request, member_id=_new_member_id())
+        admits, topics = self._admits(group_id), self._topics()
+        found.run(lambda group, now: _heartbeat(group, request, now, self._limits, topics, admits=admits))
+        admits.tell()
+
+    def describe(self, group_id: str) -> ConsumerGroupDescription:
+        error = self._refusal(group_id)
+        cell = self._registry.find(group_id)
+        if error is not None:
+            return ConsumerGroupDescription(error)
+        if cell is None:
+            return _not_found(group_id)
+        return cell.ask(lambda group, _now: _describe(group, self._limits))
+
+    def _cell(self, group_id: str, request: HeartbeatRequest) -> GroupCell | Errors:
+        """The group's cell, which a member that joins creates."""
+        if request.member_epoch != JOIN_EPOCH:
+            return self._registry.find(group_id) or Errors.GROUP_ID_NOT_FOUND
+        found = self._made_cell(group_id)
+        return Errors.GROUP_MAX_SIZE_REACHED if found is Errors.INVALID_COMMIT_OFFSET_SIZE else found
+
+
+def _heartbeat(
+    group: Group,
+    request: HeartbeatRequest,
+    now: Moment,
+    limits: ConsumerGroupLimits,
+    topics: ClusterTopics,
+    *,
+    admits: Admission,
+) -> Effects:
+    if group.state is GroupState.DEAD:
+        return [Reply(request.respond, HeartbeatResult(Errors.COORDINATOR_NOT_AVAILABLE))]
+    consumer = group.consumer
+    if consumer is None and request.member_epoch == JOIN_EPOCH:
+        consumer = to_consumer(group)
+    if consumer is None:
+        message = f"Group {group.group_id} is not a consumer group."
+        return [Reply(request.respond, HeartbeatResult(Errors.GROUP_ID_NOT_FOUND, message))]
+    effects = heartbeats.heartbeat(consumer, request, now, limits, topics, admits=admits)
+    _wake(group, consumer, request.member_id)
+    return effects
+
+
+def _wake(group: Group, consumer: ConsumerGroup, member_id: str) -> None:
+    """Sees to it that the group wakes at the member's deadlines."""
+    session_ms = consumer.sessions.get(member_id)
+    if session_ms is not None:
+        group.wake_by(session_ms)
+    revocation = consumer.revocations.get(member_id)
+    if revocation is not None:
+        group.wake_by(revocation[1])
+
+
+def _describe(group: Group, limits: ConsumerGroupLimits) -> ConsumerGroupDescription:
+    consumer = group.consumer
+    if consumer is None:
+        return ConsumerGroupDescription(
+            Errors.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group."
+        )
+    if group.state is GroupState.DEAD:
+        return _not_found(group.group_id)
+    return ConsumerGroupDescription(
+        Errors.NONE,
+        None,
+        state_of(group).value,
+        consumer.epoch,
+        consumer.assignment_epoch,
+        heartbeats.preferred_assignor(consumer, limits),
+        tuple((member, consumer.target_of(member_id)) for member_id, member in consumer.members.items()),
+    )
+
+
+def _not_found(group_id: str) -> ConsumerGroupDescription:
+    return ConsumerGroupDescription(Errors.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+
+
+def _refused(group_id: str, error: Errors) -> HeartbeatResult:
+    message = f"Consumer group {group_id} not found." if error is Errors.GROUP_ID_NOT_FOUND else None
+    return HeartbeatResult(error, message)
+
+
+def _new_member_id() -> str:
+    """A random member id, as Kafka prints its UUIDs."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

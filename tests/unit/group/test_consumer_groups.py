@@ -1,0 +1,465 @@
+"""Consumer groups (KIP-848) in the coordinator: joining, revoking, leaving, sessions, records, both protocols."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.coordinator.group.consumer.records import KeyKind, decode_key, is_of_consumer_group
+from broker.protocol.errors import Errors
+from broker.utils.topic_partition import TopicPartition
+from tests.support.consumer_group_fakes import SESSION_MS, TOPIC, ConsumerHarness, parts
+from tests.support.group_fakes import APPEND_ERRORS, REBALANCE_MS, recounted_bytes
+
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def world():
+    return ConsumerHarness()
+
+
+def owned(*numbers):
+    return {TOPIC: frozenset(numbers)}
+
+
+def of(world, *member_ids):
+    """The epochs of the members, by the description."""
+    members = {member.member_id: member for member, _ in world.described().members}
+    return [members[member_id].member_epoch for member_id in member_ids]
+
+
+# --- joining and the way to the next assignment
+
+
+def test_the_first_member_gets_everything_at_once(world):
+    joined = world.enter("a")
+    assert (joined.error, joined.member_id, joined.member_epoch) == (Errors.NONE, "a", 1)
+    assert joined.heartbeat_interval_ms == 5_000
+    assert parts(joined) == {0, 1, 2, 3}
+    assert world.described().state == "Stable"
+
+
+def test_a_member_without_an_id_gets_one(world):
+    assert len(world.enter("").member_id) == 22
+
+
+def test_a_member_revokes_before_another_gets_its_partitions(world):
+    world.enter("a")
+    assert parts(world.enter("b")) == set()
+    told = world.beat("a", 1, owned=owned(0, 1, 2, 3))
+    assert (told.member_epoch, parts(told)) == (1, {0, 1})
+    assert parts(world.beat("b", 2)) is None
+    assert world.described().state == "Reconciling"
+    assert world.beat("a", 1, owned=owned(0, 1)).member_epoch == 2
+    assert parts(world.beat("b", 2)) == {2, 3}
+    assert world.described().state == "Stable"
+
+
+def test_an_assignment_is_told_once_and_with_every_full_request(world):
+    world.enter("a")
+    assert parts(world.beat("a", 1)) is None
+    full = {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_names": frozenset({"t"}), "owned": owned(0)}
+    assert parts(world.beat("a", 1, **full)) == {0, 1, 2, 3}
+
+
+def test_new_partitions_are_assigned_with_the_next_heartbeat(world):
+    world.enter("a")
+    world.has_topics(t=6)
+    told = world.beat("a", 1)
+    assert (told.member_epoch, parts(told)) == (2, {0, 1, 2, 3, 4, 5})
+
+
+def test_a_topic_that_does_not_exist_yet_is_assigned_when_it_does(world):
+    assert parts(world.enter("a", "later")) == set()
+    world.has_topics(t=4, later=2)
+    assert sum(map(len, world.beat("a", 1).assignment.values())) == 2
+
+
+def test_the_assignor_that_most_members_prefer_is_used(world):
+    world.enter("a", server_assignor="range")
+    assert world.described().assignor == "range"
+    world.beat("a", 1, server_assignor="uniform")
+    assert world.described().assignor == "uniform"
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"rebalance_timeout_ms": -1}, Errors.INVALID_REQUEST),
+        ({"subscribed_names": None}, Errors.INVALID_REQUEST),
+        ({"owned": None}, Errors.INVALID_REQUEST),
+        ({"owned": {TOPIC: frozenset({0})}}, Errors.INVALID_REQUEST),
+        ({"instance_id": ""}, Errors.INVALID_REQUEST),
+        ({"rack_id": ""}, Errors.INVALID_REQUEST),
+        ({"group": ""}, Errors.INVALID_REQUEST),
+        ({"rack_id": "r" * 600_000}, Errors.INVALID_REQUEST),
+        ({"server_assignor": "mine"}, Errors.UNSUPPORTED_ASSIGNOR),
+    ],
+)
+def test_a_wrong_request_to_join_is_refused(world, fields, error):
+    assert world.enter("a", **fields).error is error
+
+
+def test_a_wrong_epoch_or_member_is_refused(world):
+    assert world.beat("a", 1).error is Errors.GROUP_ID_NOT_FOUND
+    world.enter("a")
+    assert world.beat("b", 1).error is Errors.UNKNOWN_MEMBER_ID
+    assert world.beat("", 1).error is Errors.INVALID_REQUEST
+    assert world.beat("a", 2).error is Errors.FENCED_MEMBER_EPOCH
+    assert world.beat("a", -3).error is Errors.INVALID_REQUEST
+    assert world.beat("b", -1).error is Errors.UNKNOWN_MEMBER_ID
+
+
+def test_the_previous_epoch_is_taken_with_no_more_than_was_assigned(world):
+    world.enter("a")
+    world.has_topics(t=5)
+    assert world.beat("a", 1).member_epoch == 2
+    assert world.beat("a", 1, owned=owned(0, 1)).error is Errors.NONE
+    assert world.beat("a", 1, owned=owned(7)).error is Errors.FENCED_MEMBER_EPOCH
+    assert world.beat("a", 1).error is Errors.FENCED_MEMBER_EPOCH
+
+
+def test_a_full_group_takes_no_other_member():
+    world = ConsumerHarness(group_consumer_max_size=1)
+    world.enter("a")
+    assert world.enter("b").error is Errors.GROUP_MAX_SIZE_REACHED
+    assert world.beat("a", 1).error is Errors.NONE
+
+
+def test_without_memory_a_member_is_refused_and_those_that_are_there_stay():
+    world = ConsumerHarness(landline_group_max_bytes=16_000)
+    world.enter("a")
+    assert world.enter("b", *(f"topic-{n}" for n in range(100))).error is Errors.GROUP_MAX_SIZE_REACHED
+    assert world.beat("a", 1).error is Errors.NONE
+
+
+# --- regular expressions
+
+
+def test_a_regular_expression_subscribes_to_all_topics_that_match(world):
+    world.has_topics(t=4, u1=1, u2=2)
+    told = world.enter("a", subscribed_regex="u.")
+    assert sum(map(len, told.assignment.values())) == 7
+    world.has_topics(t=4, u1=1, u2=2, u3=3, v=1)
+    assert sum(map(len, world.beat("a", 1).assignment.values())) == 10
+
+
+def test_a_regular_expression_is_changed_and_given_up(world):
+    world.has_topics(t=4, u=2)
+    fields = {"rebalance_timeout_ms": 1, "owned": {}, "subscribed_names": frozenset()}
+    assert parts(world.beat("a", 0, subscribed_regex="t|u", **fields)) == {0, 1, 2, 3}
+    world.beat("a", 1, subscribed_regex="u", owned={})
+    assert [len(member.assigned) for member, _ in world.described().members] == [1]
+    world.beat("a", 2, subscribed_regex="", owned={})
+    assert [len(member.assigned) for member, _ in world.described().members] == [0]
+
+
+def test_a_regular_expression_matches_only_what_the_client_may_describe(world):
+    world.has_topics(t=4, u=2)
+    told = world.enter("a", "none", subscribed_regex=".*", may_describe=lambda names: set(names) - {"u"})
+    assert told.assignment == {TOPIC: {0, 1, 2, 3}}
+
+
+def test_a_new_coordinator_knows_what_a_regular_expression_matches(world):
+    world.enter("a", "none", subscribed_regex="t.*")
+    before = world.described()
+    end = world.appender.log(0).log_end_offset
+    world.restart()
+    assert world.described() == before
+    assert world.held_bytes == recounted_bytes(world.coordinator)
+    assert parts(world.beat("a", 1)) is None
+    assert world.appender.log(0).log_end_offset == end
+    world.beat("a", -1)
+    world.coordinator.delete_expired()
+    assert set({r.key: r.value for r in world.appender.log(0).records()}.values()) == {None}
+    assert world.held_bytes == 0
+
+
+def test_a_wrong_regular_expression_is_refused_and_changes_nothing(world):
+    world.enter("a")
+    assert world.beat("a", 1, subscribed_regex="(").error is Errors.INVALID_REGULAR_EXPRESSION
+    assert world.beat("a", 1).member_epoch == 1
+    assert world.enter("b", subscribed_regex="(").error is Errors.INVALID_REGULAR_EXPRESSION
+    assert len(world.described().members) == 1
+
+
+# --- leaving, sessions and time to revoke
+
+
+def test_the_partitions_of_a_member_that_leaves_go_to_the_others(world):
+    world.enter("a")
+    world.enter("b")
+    left = world.beat("a", -1)
+    assert (left.error, left.member_epoch) == (Errors.NONE, -1)
+    assert parts(world.beat("b", 2)) == {0, 1, 2, 3}
+
+
+def test_a_member_that_is_silent_is_removed_when_its_session_ends(world):
+    world.enter("a")
+    world.enter("b")
+    world.advance(SESSION_MS - 1_000)
+    assert world.beat("b", 2).error is Errors.NONE
+    world.advance(2_000)
+    assert parts(world.beat("b", 2)) == {0, 1, 2, 3}
+    assert world.beat("a", 1).error is Errors.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_does_not_revoke_in_time_is_removed(world):
+    world.enter("a", rebalance_timeout_ms=10_000)
+    world.enter("b")
+    world.beat("a", 1, owned=owned(0, 1, 2, 3))
+    world.advance(10_001)
+    assert world.beat("a", 1, owned=owned(0, 1, 2, 3)).error is Errors.UNKNOWN_MEMBER_ID
+    assert parts(world.beat("b", 2)) == {0, 1, 2, 3}
+
+
+# --- static members
+
+
+def test_a_static_member_that_comes_back_gets_its_partitions_without_a_rebalance(world):
+    world.enter("a", instance_id="i")
+    world.enter("b")
+    assert world.beat("a", -2, instance_id="i").member_epoch == -2
+    epoch = world.described().epoch
+    back = world.enter("c", instance_id="i")
+    assert (back.error, parts(back)) == (Errors.NONE, {0, 1})
+    assert world.described().epoch == epoch
+    assert world.beat("a", 2, instance_id="i").error is Errors.FENCED_INSTANCE_ID
+
+
+def test_an_instance_id_is_not_given_away_while_its_member_lives(world):
+    world.enter("a", instance_id="i")
+    assert world.enter("b", instance_id="i").error is Errors.UNRELEASED_INSTANCE_ID
+    assert world.beat("a", 1, instance_id="j").error is Errors.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_that_does_not_come_back_loses_its_partitions(world):
+    world.enter("a", instance_id="i")
+    world.enter("b")
+    world.beat("a", -2, instance_id="i")
+    world.advance(SESSION_MS - 1_000)
+    world.beat("b", 2)
+    world.advance(1_001)
+    assert parts(world.beat("b", 2)) == {0, 1, 2, 3}
+
+
+# --- records
+
+
+def test_a_new_coordinator_knows_epochs_members_and_assignments(world):
+    world.enter("a", instance_id="i", server_assignor="range")
+    world.enter("b")
+    world.beat("a", 1, instance_id="i", owned=owned(0, 1, 2, 3))
+    before = world.described()
+    world.restart()
+    assert world.described() == before
+    assert world.beat("a", 1, instance_id="i", owned=owned(0, 1)).member_epoch == 2
+    assert parts(world.beat("b", 2)) == {2, 3}
+
+
+def test_sessions_start_anew_with_a_new_coordinator(world):
+    world.enter("a")
+    world.advance(SESSION_MS - 1)
+    world.restart()
+    world.advance(SESSION_MS - 1)
+    assert world.beat("a", 1).error is Errors.NONE
+    world.advance(SESSION_MS)
+    assert world.beat("a", 1).error is Errors.UNKNOWN_MEMBER_ID
+
+
+def test_a_heartbeat_that_changes_nothing_writes_nothing(world):
+    world.enter("a")
+    end = world.appender.log(0).log_end_offset
+    world.beat("a", 1)
+    assert world.appender.log(0).log_end_offset == end
+
+
+def test_answers_wait_for_the_log(world):
+    world.appender.hold = True
+    joined = world.send("a", 0, owned={}, rebalance_timeout_ms=1, subscribed_names=frozenset({"t"}))
+    again = world.send("a", 0, owned={}, rebalance_timeout_ms=1, subscribed_names=frozenset({"t"}))
+    assert joined.waiting
+    assert again.waiting, "it tells what is not stored yet"
+    world.appender.release()
+    assert parts(joined.result) == parts(again.result) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("error", "told"), APPEND_ERRORS)
+def test_what_could_not_be_written_is_written_with_the_next_request(world, error, told):
+    world.appender.error = error
+    assert world.enter("a").error is told
+    world.appender.error = Errors.NONE
+    assert world.enter("a").error is Errors.NONE
+    before = world.described()
+    world.restart()
+    assert world.described() == before
+
+
+def test_a_large_group_is_written_in_batches_that_the_log_takes(world):
+    world.has_topics(**{f"{n:0200}": 1 for n in range(3_000)})
+    assert world.enter("a", *(f"{n:0200}" for n in range(2_000))).error is Errors.NONE
+    assert len(world.appender.log(0).batches) > 1
+    before = world.described()
+    world.restart()
+    assert world.described() == before
+
+
+def test_what_is_known_of_too_many_topics_is_computed_again_by_a_new_coordinator(world):
+    world.has_topics(**{f"{n:0200}": 1 for n in range(5_000)})
+    before = world.enter("a", "none", subscribed_regex=".*").assignment
+    assert len(before) == 5_000
+    assert max(len(record.value or b"") for record in world.appender.log(0).records()) < 512 * 1024
+    world.restart()
+    again = world.beat("a", 1)
+    assert (again.error, again.member_epoch) == (Errors.NONE, 2)
+    assert world.described().members[0][0].assigned == before
+
+
+def test_a_group_without_members_and_offsets_leaves_only_tombstones(world):
+    world.enter("a")
+    world.beat("a", -1)
+    world.coordinator.delete_expired()
+    assert world.described().error is Errors.GROUP_ID_NOT_FOUND
+    last = {record.key: record.value for record in world.appender.log(0).records()}
+    assert set(last.values()) == {None}
+    world.restart()
+    assert world.described().error is Errors.GROUP_ID_NOT_FOUND
+
+
+def test_the_tombstones_of_a_member_come_in_the_order_that_kafka_reads(world):
+    world.enter("a")
+    before = len(world.appender.log(0).records())
+    world.beat("a", -1)
+    kinds = [decode_key(record.key).kind for record in world.appender.log(0).records()[before:]]
+    assert kinds[:3] == [KeyKind.CURRENT_MEMBER, KeyKind.TARGET_MEMBER, KeyKind.MEMBER_METADATA]
+
+
+def test_what_a_group_weighs_is_given_back(world):
+    empty = world.held_bytes
+    world.enter("a")
+    world.enter("b", "t", "u")
+    assert world.held_bytes == recounted_bytes(world.coordinator) > empty
+    world.beat("a", -1)
+    world.beat("b", -1)
+    world.coordinator.delete_expired()
+    assert world.held_bytes == empty
+
+
+# --- offsets
+
+
+def test_a_member_commits_and_fetches_with_its_epoch(world):
+    world.enter("a")
+    assert world.commit({TP: 5}, "a", 1).result == {TP: Errors.NONE}
+    assert world.commit({TP: 6}, "a", 0).result == {TP: Errors.STALE_MEMBER_EPOCH}
+    assert world.commit({TP: 6}, "b", 1).result == {TP: Errors.UNKNOWN_MEMBER_ID}
+    assert world.commit({TP: 6}).result == {TP: Errors.UNKNOWN_MEMBER_ID}
+    fetch = world.coordinator.fetch_offsets
+    assert fetch("g1", [TP], require_stable=False, member=("a", 1))[1][TP].offset == 5
+    assert fetch("g1", [TP], require_stable=False)[1][TP].offset == 5
+    assert fetch("g1", [TP], require_stable=False, member=("a", 0))[0] is Errors.STALE_MEMBER_EPOCH
+    assert fetch("g1", [TP], require_stable=False, member=("b", 1))[0] is Errors.UNKNOWN_MEMBER_ID
+
+
+def test_anyone_commits_to_a_group_without_members(world):
+    world.enter("a")
+    world.beat("a", -1)
+    assert world.commit({TP: 6}).result == {TP: Errors.NONE}
+
+
+def test_offsets_of_subscribed_topics_are_kept(world):
+    world.enter("a")
+    world.commit({TP: 5, TopicPartition("u", 0): 6}, "a", 1)
+    deleted = []
+    both = [TP, TopicPartition("u", 0)]
+    world.coordinator.delete_offsets("g1", both, lambda error, errors: deleted.append((error, errors)))
+    assert deleted == [
+        (Errors.NONE, dict(zip(both, (Errors.GROUP_SUBSCRIBED_TO_TOPIC, Errors.NONE), strict=True)))
+    ]
+    assert world.offsets() == {TP: 5}
+
+
+def test_only_a_group_without_members_is_deleted(world):
+    world.enter("a")
+    answers = []
+    world.coordinator.delete("g1", answers.append)
+    world.beat("a", -1)
+    world.coordinator.delete("g1", answers.append)
+    assert answers == [Errors.NON_EMPTY_GROUP, Errors.NONE]
+    world.restart()
+    assert world.described().error is Errors.GROUP_ID_NOT_FOUND
+
+
+# --- the two protocols
+
+
+def test_lists_show_the_type(world):
+    world.enter("a")
+    world.stable_group(group="g2")
+    listed = {one.group_id: (one.kind, one.state) for one in world.coordinator.list_groups((), ())[1]}
+    assert listed == {"g1": ("consumer", "Stable"), "g2": ("classic", "Stable")}
+    assert [one.group_id for one in world.coordinator.list_groups((), ["Consumer"])[1]] == ["g1"]
+    assert [one.group_id for one in world.coordinator.list_groups((), ["classic"])[1]] == ["g2"]
+
+
+def test_offsets_of_topics_without_a_subscriber_expire(world):
+    world.enter("a")
+    other = TopicPartition("u", 0)
+    world.commit({TP: 5, other: 6}, "a", 1)
+    world.clock.now_ms += 8 * 24 * 3_600_000
+    world.beat("a", 1)
+    world.coordinator.delete_expired()
+    assert world.offsets() == {TP: 5}
+
+
+def test_describe_groups_does_not_know_a_consumer_group(world):
+    world.enter("a")
+    assert world.state() == "Dead"
+
+
+def test_the_protocols_do_not_mix_while_there_are_members(world):
+    world.enter("a")
+    assert world.join().error is Errors.INCONSISTENT_GROUP_PROTOCOL
+    world.stable_group(group="g2")
+    assert world.enter("a", group="g2").error is Errors.GROUP_ID_NOT_FOUND
+    assert world.described("g2").error is Errors.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_without_members_goes_to_the_other_protocol_and_back_with_its_offsets(world):
+    (joined,) = world.stable_group()
+    world.commit({TP: 5}, joined.member_id, joined.generation_id)
+    world.leave(joined.member_id)
+    assert parts(world.enter("a")) == {0, 1, 2, 3}
+    assert world.offsets() == {TP: 5}
+    world.restart()
+    assert world.described().state == "Stable"
+    world.beat("a", -1)
+    world.stable_group()
+    assert world.offsets() == {TP: 5}
+    world.restart()
+    assert world.state() == "Stable"
+    left = {r.key: r.value for r in world.appender.log(0).records() if is_of_consumer_group(r.key)}
+    assert set(left.values()) == {None}
+
+
+def test_a_group_stays_a_consumer_group_until_its_tombstones_are_written(world):
+    world.enter("a")
+    world.beat("a", -1)
+    world.appender.error = Errors.NOT_ENOUGH_REPLICAS
+    assert world.join().error is Errors.COORDINATOR_NOT_AVAILABLE
+    world.appender.error = Errors.NONE
+    assert parts(world.enter("b")) == {0, 1, 2, 3}
+    before = world.described()
+    world.restart()
+    assert world.described() == before
+
+
+def test_waiting_requests_are_answered_when_another_broker_takes_over(world):
+    world.appender.hold = True
+    world.send("a", 0, owned={}, rebalance_timeout_ms=1, subscribed_names=frozenset({"t"}))
+    again = world.send("a", 0, owned={}, rebalance_timeout_ms=1, subscribed_names=frozenset({"t"}))
+    world.coordinator.on_resignation(0, 1)
+    assert again.error is Errors.NOT_COORDINATOR
