@@ -29,6 +29,7 @@ _LABELS: Final = (
     "index",
     "node_id",
     "broker_id",
+    "entity_type",
     "log_dir",
     "base_offset",
     "member_id",
@@ -40,18 +41,18 @@ _UNORDERED: Final = frozenset({"partitions", "isr_nodes"})
 
 class Finding(NamedTuple):
     """A field that the two brokers answer differently. ``where`` is the script and the step; ``path`` leads to the
-    field, with the names of rows between: ``topics/t/partitions/0/error_code``.
+    field, with the names of rows between: ``topics/t/partitions/0/error_code``. Without a ``key`` it is of files.
     """
 
     where: str
-    key: ApiKey
+    key: ApiKey | None
     version: int
     path: str
     kafka: str
     landline: str
 
     def __str__(self) -> str:
-        kind = f"{self.key.name.lower()}-{self.version}"
+        kind = "files" if self.key is None else f"{self.key.name.lower()}-{self.version}"
         return f"{self.where} ({kind}) {self.path}: Kafka {self.kafka}, Landline {self.landline}"
 
 
@@ -103,7 +104,7 @@ class Ledger:
         return [each for number, each in enumerate(self.table) if number not in self.seen]
 
 
-def compare(where: str, key: ApiKey, version: int, kafka: Plain, landline: Plain) -> list[Finding]:
+def compare(where: str, key: ApiKey | None, version: int, kafka: Plain, landline: Plain) -> list[Finding]:
     """The differences of two normalised answers."""
     theirs, ours = dict(paths(kafka)), dict(paths(landline))
     return [
@@ -131,7 +132,15 @@ def paths(answer: Plain, where: str = "") -> Iterator[tuple[str, str]]:
 def _labels(rows: Sequence[Plain]) -> list[str]:
     found: list[str] = []
     for place, row in enumerate(rows):
-        name = next((str(row[each]) for each in _LABELS if row.get(each) is not None), str(place))
+        name = _entity(row) or next(
+            (str(row[each]) for each in _LABELS if row.get(each) is not None), str(place)
+        )
         again = found.count(name) + sum(each.startswith(f"{name} #") for each in found)
         found.append(f"{name} #{again}" if again else name)
     return found
+
+
+def _entity(row: Plain) -> str:
+    """The entity of a quota: ``client-id=c,user=u``."""
+    parts = row.get("entity")
+    return ",".join(sorted(f"{each['entity_type']}={each['entity_name']}" for each in parts)) if parts else ""

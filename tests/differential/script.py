@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from broker.protocol.api_keys import APIS, ApiKey
@@ -35,7 +35,11 @@ Change = Callable[[At], Fields]
 @dataclass(frozen=True, slots=True)
 class Step:
     """One request in some versions: the valid request, in which ``change`` replaces fields. ``versions`` are by
-    default all that Landline has. A request with ``settles`` is repeated until that is true of the answer.
+    default all that Landline has. A request with ``settles`` is repeated until that is true of the answer. One that
+    only reads is asked again while the answers differ, if ``repeats``.
+
+    One that ``pends`` is sent by a connection of its own, and its answer is not awaited. A later step that is made by
+    :func:`answer_to` takes the answer.
     """
 
     name: str
@@ -43,6 +47,9 @@ class Step:
     change: Change = lambda _at: {}
     versions: Sequence[int] = ()
     settles: Callable[[Plain], bool] | None = None
+    repeats: bool = True
+    pends: bool = False
+    takes: str = ""
 
     def body(self, at: At) -> Fields:
         """All fields."""
@@ -91,6 +98,11 @@ class Script:
             for step in self.steps:
                 versions = step.all_versions()
                 yield Turn(step, versions[min(number, len(versions) - 1)], number)
+
+
+def answer_to(step: Step) -> Step:
+    """The step that takes the answer of one that pends."""
+    return replace(step, name=f"answer to: {step.name}", pends=False, takes=step.name)
 
 
 def constant(**changes: Any) -> Change:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,10 @@ from rig.brokers import HOST, BrokerProcess
 from rig.kafka_dist import KafkaDistUnavailableError
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, request_frame
-from rig.wait import wait_until
+from rig.wait import last_for, wait_until
 from rig.zookeeper import ZooKeeperServer
 from tests.differential.compare import Finding, Ledger, compare, paths
+from tests.differential.files import plain_files
 from tests.differential.normalise import Normaliser, is_read
 from tests.differential.plain import Plain, plain_answer
 from tests.differential.script import At, Script, Turn
@@ -42,19 +44,27 @@ CONFIG: Final[dict[str, object]] = {
 PATIENCE_S: Final = float(os.environ.get("DIFFERENTIAL_PATIENCE", "5"))
 """How long two brokers may take to agree on what is read: some changes take effect after their answer."""
 CLOSED: Final = {"connection": "closed"}
+SILENT: Final = {"connection": "silent"}
+TIMEOUT_S: Final = 15.0
 _RETRIED: Final = {error.name for error in RETRIED | {Errors.CONCURRENT_TRANSACTIONS}}
 
 
 class Side:
-    """One broker, asked by one connection. ``world`` is its content, ``seen`` its answers in the running script."""
+    """One broker, asked by one connection, and by one more for each step that pends. ``world`` is its content, ``seen``
+    its answers in the running script.
+    """
 
     def __init__(self, broker: BrokerProcess, stack: ExitStack) -> None:
         self._broker = broker
         self._stack = stack
-        self._client = stack.enter_context(RawClient(HOST, broker.port))
+        self._client = self._connect()
+        self._pending: dict[str, RawClient] = {}
         self.seen: dict[str, Plain] = {}
         self.world = World(broker_id=broker.broker_id, broker_epoch=-1, host=HOST, port=broker.port)
         self.normaliser = Normaliser(broker.port, broker.broker_id, [str(broker.log_dir)])
+
+    def _connect(self) -> RawClient:
+        return self._stack.enter_context(RawClient(HOST, self._broker.port, TIMEOUT_S))
 
     def prepare(self) -> None:
         """Makes what the valid requests name, and waits until both coordinators have their partitions."""
@@ -78,31 +88,69 @@ class Side:
 
     def take(self, turn: Turn) -> Plain:
         """Sends a step's request, repeatedly while the answer says to retry; returns the normalised answer."""
-        at = At(turn.version, turn.round, self.world, self.seen)
-        body = turn.step.body(at)
+        step = turn.step
+        if step.takes:
+            answer = self._received(self._pending.pop(step.takes), step.key, turn.version)
+            self.seen[step.takes] = answer
+            return self.normaliser.normalise(answer)
+        body = step.body(At(turn.version, turn.round, self.world, self.seen))
+        if step.pends:
+            self._pending[step.name] = client = self._connect()
+            client.send(_frame(step.key, turn.version, body))
+            return None
         deadline = time.monotonic() + PATIENCE_S
-        answer: Plain = None
+        answer = None
 
         def settled() -> bool:
             nonlocal answer
-            answer = self.ask(turn.step.key, turn.version, body)
+            answer = self.ask(step.key, turn.version, body)
             if time.monotonic() > deadline:
                 return True
-            return turn.step.settles(answer) if turn.step.settles else not _is_unsettled(answer)
+            return step.settles(answer) if step.settles else not _is_unsettled(answer)
 
-        wait_until(settled, PATIENCE_S + 5, what=f"{turn.step.name} settles")
-        self.seen[turn.step.name] = answer
+        wait_until(settled, PATIENCE_S + TIMEOUT_S, what=f"{step.name} settles")
+        self.seen[step.name] = answer
         return self.normaliser.normalise(answer)
 
+    def files(self, topics: Collection[str]) -> Plain:
+        """The normalised files of topics."""
+        return self.normaliser.normalise(plain_files(self._broker.log_dir, topics))
+
+    def end_of(self, key: int) -> str:
+        """What becomes of a connection that sends a request of an unknown API, in its first version: no tags, and
+        empty strings and arrays.
+        """
+        with RawClient(HOST, self._broker.port) as client:
+            frame = request_frame(ApiKey.HEARTBEAT, 0, b"\0" + b"\1" * 60)
+            client.send(frame[:4] + struct.pack(">h", key) + frame[6:])
+            try:
+                return f"answered {client.receive_frame()[4:].hex()}"
+            except ConnectionError:
+                return "closed"
+
     def ask(self, key: ApiKey, version: int, body: Mapping[str, Any]) -> Plain:
-        """The plain answer. A broker that closes the connection instead is asked by a new one the next time."""
+        """The plain answer. A broker that closes the connection instead, or says nothing, is asked by a new one the
+        next time.
+        """
+        self._client.send(_frame(key, version, body))
+        answer = self._received(self._client, key, version)
+        if answer in (CLOSED, SILENT):
+            self._client = self._connect()
+        return answer
+
+    @staticmethod
+    def _received(client: RawClient, key: ApiKey, version: int) -> Plain:
         try:
-            self._client.send(request_frame(key, version, codec.encode(key, version, "request", body)))
-            frame = memoryview(self._client.receive_frame())
+            frame = memoryview(client.receive_frame())
         except ConnectionError:
-            self._client = self._stack.enter_context(RawClient(HOST, self._broker.port))
             return CLOSED
+        except TimeoutError:
+            return SILENT
         return plain_answer(key, version, frame[response_body_offset(key, version, frame) :])
+
+
+def _frame(key: ApiKey, version: int, body: Mapping[str, Any]) -> bytes:
+    return request_frame(key, version, codec.encode(key, version, "request", body))
 
 
 class Both:
@@ -128,17 +176,25 @@ class Both:
 
     def take(self, turn: Turn, script: str) -> None:
         """One request to both."""
-        where = f"{script}/{turn.step.name}"
 
-        def differ(answers: Sequence[Plain]) -> list[Finding]:
-            return self.ledger.unexplained(compare(where, turn.step.key, turn.version, *answers))
+        def answers() -> list[Finding]:
+            taken = [side.take(turn) for side in self.sides]
+            return compare(f"{script}/{turn.step.name}", turn.step.key, turn.version, *taken)
 
-        answers = [side.take(turn) for side in self.sides]
-        left = differ(answers)
-        deadline = time.monotonic() + PATIENCE_S
-        while left and is_read(turn.step.key) and time.monotonic() < deadline:
-            answers = [side.take(turn) for side in self.sides]
-            left = differ(answers)
+        self._look(answers, PATIENCE_S if turn.step.repeats and is_read(turn.step.key) else 0)
+
+    def look_at_files(self, topics: Collection[str], script: str) -> None:
+        """Compares the files of topics."""
+        self._look(
+            lambda: compare(f"{script}/files", None, 0, *(side.files(topics) for side in self.sides)),
+            PATIENCE_S,
+        )
+
+    def _look(self, look: Callable[[], list[Finding]], patience_s: float) -> None:
+        """Keeps what differs, after looking again while it may only be late."""
+        deadline = time.monotonic() + patience_s
+        while (left := self.ledger.unexplained(look())) and time.monotonic() < deadline:
+            last_for(0.05)
         self.found += left
 
 

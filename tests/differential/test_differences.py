@@ -20,7 +20,7 @@ from tests.differential.sides import AGAINST, Both, both_sides
 from tests.differential.walk import Walk
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
-SEED, WALKS, STEPS = int(os.environ.get("DIFFERENTIAL_SEED", "0")), 3, 60
+SEED, WALKS, STEPS = int(os.environ.get("DIFFERENTIAL_SEED", "0")), 3, 100
 _done: set[str] = set()
 
 
@@ -57,6 +57,14 @@ def test_a_random_walk_gets_the_same_answers_and_ends_in_the_same_state(seed: in
             same(question)
     for question in walk.records():
         same(question)
+    both.look_at_files(walk.existing, "random walk")
+    assert not both.found, "\n".join(map(str, both.found))
+
+
+@pytest.mark.parametrize("key", [55, 59, 64, 68, 69, 71, 72, 73, 74, 75, 1000, -1])
+def test_an_api_that_is_not_of_zookeepers_mode_gets_the_same_end(key: int, both: Both) -> None:
+    theirs, ours = (side.end_of(key) for side in both.sides)
+    assert ours == theirs
 
 
 @pytest.mark.skipif(AGAINST == "landline", reason="two Landlines do not differ")

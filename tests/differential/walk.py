@@ -29,7 +29,7 @@ _NOBODY: Final = {"producer_id": 1 << 40, "producer_epoch": 0}
 
 class Walk:
     """The requests of one seed. Its topics, groups and transactional ids have the seed in their names. Producers are
-    whoever each broker said they are: an id is taken from the broker's own answer.
+    whoever each broker said they are: an id is taken from the broker's own answer. ``existing`` are its topics now.
     """
 
     def __init__(self, seed: int) -> None:
@@ -37,7 +37,7 @@ class Walk:
         self._topics = [f"walk-{seed}-{name}" for name in "ab"]
         self._group = f"walk-{seed}"
         self._names = [f"walk-{seed}-x", f"walk-{seed}-y"]
-        self._existing: set[str] = set()
+        self.existing: set[str] = set()
         self._sequences: dict[tuple[str, str, int], int] = {}
         self._initialised: set[str] = set()
         self._joined = False
@@ -89,7 +89,7 @@ class Walk:
 
     def records(self) -> Iterator[Turn]:
         """All records, uncommitted ones and markers too, the configs, and who has written the records."""
-        for name in sorted(self._existing):
+        for name in sorted(self.existing):
             keys = [key for key, _ in _CONFIGS]
             change = constant(**resources(name, configuration_keys=keys), include_synonyms=True)
             yield Turn(Step("configs", ApiKey.DESCRIBE_CONFIGS, change), 4, 0)
@@ -105,8 +105,8 @@ class Walk:
 
     def _create(self) -> Step:
         name = self._random.choice(self._topics)
-        is_new = name not in self._existing
-        self._existing.add(name)
+        is_new = name not in self.existing
+        self.existing.add(name)
         # A topic that was deleted exists until its replicas have gone.
         settles = _is_no_longer_there if is_new else None
         topics = [new_topic(name, self._random.choice(PARTITIONS) + 1)]
@@ -114,7 +114,7 @@ class Walk:
 
     def _delete(self) -> Step:
         name = self._random.choice(self._topics)
-        self._existing.discard(name)
+        self.existing.discard(name)
         self._sequences = {key: value for key, value in self._sequences.items() if key[1] != name}
         change = constant(topic_names=[name], topics=[{"name": name, "topic_id": None}])
         return Step(f"delete {name}", ApiKey.DELETE_TOPICS, change)

@@ -7,14 +7,15 @@ from typing import Final
 from tests.differential.script import Script
 from tests.differential.scripts.cluster import CREDENTIALS, FINDING, MOVES, QUOTAS
 from tests.differential.scripts.configs import ALTERATION, DESCRIPTION
-from tests.differential.scripts.every_request import EVERY_REQUEST
-from tests.differential.scripts.groups import GROUPS, STATIC_MEMBERS
-from tests.differential.scripts.records import LEADERSHIP, PRODUCE, READING, SHORTENING
+from tests.differential.scripts.every_request import CONTROLLERS, EVERY_REQUEST
+from tests.differential.scripts.groups import GROUPS, PAIRS, STATIC_MEMBERS
+from tests.differential.scripts.records import LEADERSHIP, PRODUCE, READING, SESSIONS, SHORTENING
 from tests.differential.scripts.topics import CREATION, DELETION, GROWTH, METADATA
 from tests.differential.scripts.transactions import TRANSACTIONS
 
 SCRIPTS: Final[tuple[Script, ...]] = (
     EVERY_REQUEST,
+    CONTROLLERS,
     CREATION,
     METADATA,
     GROWTH,
@@ -23,10 +24,12 @@ SCRIPTS: Final[tuple[Script, ...]] = (
     ALTERATION,
     PRODUCE,
     READING,
+    SESSIONS,
     SHORTENING,
     LEADERSHIP,
     GROUPS,
     STATIC_MEMBERS,
+    PAIRS,
     TRANSACTIONS,
     MOVES,
     QUOTAS,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from broker.protocol.api_keys import ApiKey
 from tests.differential.plain import Plain
-from tests.differential.script import At, Change, Fields, Script, Step, constant
+from tests.differential.script import At, Change, Fields, Script, Step, answer_to, constant
 from tests.differential.scripts.shapes import per_partition
 
 METADATA: Final = b"\0\1"
@@ -266,6 +266,90 @@ STATIC_MEMBERS = Script(
         Step(
             "describe the empty one", ApiKey.DESCRIBE_GROUPS, _described("static"), (5,), settles=_is("Empty")
         ),
+    ],
+    in_rounds=True,
+)
+
+
+def _pair(who: str, **more: Any) -> Change:
+    """A request of the first or the second member; its generation is that of its last join."""
+
+    def change(at: At) -> Fields:
+        joined = at.seen.get(f"{who} joins", {})
+        return {
+            "group_id": at.name("pair"),
+            "member_id": at.seen[f"{who} asks for an id"]["member_id"],
+            "generation_id": joined.get("generation_id", 1),
+            **more,
+        }
+
+    return change
+
+
+def _pair_joins(who: str, **more: Any) -> Change:
+    """Without the generation, which a join does not have."""
+    of = _pair(who)
+    return lambda at: {**_join()(at), **{k: v for k, v in of(at).items() if k != "generation_id"}, **more}
+
+
+def _divided(at: At) -> Fields:
+    members = [at.seen[f"{who} asks for an id"]["member_id"] for who in ("first", "second")]
+    rows = [{"member_id": each, "assignment": bytes([n])} for n, each in enumerate(members)]
+    return {
+        **_pair("first", generation_id=at.seen["first again joins"]["generation_id"])(at),
+        "assignments": rows,
+    }
+
+
+def _rebalances(answer: Plain) -> bool:
+    return bool(answer["error_code"] == "REBALANCE_IN_PROGRESS")
+
+
+_ASKED: Final = range(4, 10)
+_SECOND_JOINS: Final = Step("second joins", ApiKey.JOIN_GROUP, _pair_joins("second"), pends=True)
+_SECOND_SYNCS: Final = Step("second syncs", ApiKey.SYNC_GROUP, _pair("second", assignments=[]), pends=True)
+
+
+def _ask(who: str) -> Step:
+    change: Change = lambda at: {**_join()(at), "group_id": at.name("pair")}  # noqa: E731
+    return Step(f"{who} asks for an id", ApiKey.JOIN_GROUP, change, _ASKED)
+
+
+PAIRS = Script(
+    "two members",
+    [
+        _ask("first"),
+        Step("first joins", ApiKey.JOIN_GROUP, _pair_joins("first")),
+        Step("first syncs", ApiKey.SYNC_GROUP, _pair("first", assignments=[])),
+        _ask("second"),
+        _SECOND_JOINS,
+        Step("heartbeat when a second joins", ApiKey.HEARTBEAT, _pair("first"), settles=_rebalances),
+        Step("describe when a second joins", ApiKey.DESCRIBE_GROUPS, _described("pair")),
+        Step("first again joins", ApiKey.JOIN_GROUP, _pair_joins("first")),
+        answer_to(_SECOND_JOINS),
+        Step("heartbeat of the generation before", ApiKey.HEARTBEAT, _pair("first", generation_id=1)),
+        _SECOND_SYNCS,
+        Step("first divides", ApiKey.SYNC_GROUP, _divided),
+        answer_to(_SECOND_SYNCS),
+        Step("describe both", ApiKey.DESCRIBE_GROUPS, _described("pair")),
+        Step(
+            "second leaves",
+            ApiKey.LEAVE_GROUP,
+            lambda at: {
+                "group_id": at.name("pair"),
+                "member_id": _pair("second")(at)["member_id"],
+                "members": [{"member_id": _pair("second")(at)["member_id"], "group_instance_id": None}],
+            },
+        ),
+        Step("heartbeat of who has left", ApiKey.HEARTBEAT, _pair("second")),
+        Step(
+            "heartbeat when the second has left",
+            ApiKey.HEARTBEAT,
+            _pair("first", generation_id=2),
+            settles=_rebalances,
+        ),
+        Step("first joins alone", ApiKey.JOIN_GROUP, _pair_joins("first")),
+        Step("describe the first", ApiKey.DESCRIBE_GROUPS, _described("pair")),
     ],
     in_rounds=True,
 )

@@ -302,3 +302,37 @@ LEADERSHIP = Script(
         ),
     ],
 )
+
+
+def _in_session(change: Change, epoch: int, *, id_: int | None = None, **more: Any) -> Change:
+    """Fetch of the session that the first fetch of this round began."""
+
+    def fetch(at: At) -> Fields:
+        session = at.seen["begin"]["session_id"] if id_ is None else id_
+        return {**change(at), "session_id": session, "session_epoch": epoch, **more}
+
+    return fetch
+
+
+def _session_step(name: str, change: Change) -> Step:
+    return Step(name, ApiKey.FETCH, change, range(7, 18), repeats=False)
+
+
+_NO_TOPICS: Final = constant(topics=[])
+SESSIONS = Script(
+    "fetch sessions",
+    [
+        Step("make", ApiKey.CREATE_TOPICS, lambda at: {"topics": [new_topic(at.name("watched"), 2)]}, (7,)),
+        _session_step("begin", _in_session(fetched("watched-{}"), 0, id_=0)),
+        _session_step("nothing new", _in_session(_NO_TOPICS, 1)),
+        Step("write", ApiKey.PRODUCE, lambda at: produced(at.name("watched"), batch(b"new")), (9,)),
+        _session_step("something new", _in_session(_NO_TOPICS, 2)),
+        _session_step("another partition", _in_session(fetched("watched-{}", 1), 3)),
+        _session_step("an unknown partition", _in_session(fetched("watched-{}", 9), 4)),
+        _session_step("a wrong epoch", _in_session(_NO_TOPICS, 77)),
+        _session_step("an unknown session", _in_session(_NO_TOPICS, 1, id_=4711)),
+        _session_step("the end", _in_session(fetched("watched-{}"), -1)),
+        _session_step("after the end", _in_session(_NO_TOPICS, 5)),
+    ],
+    in_rounds=True,
+)

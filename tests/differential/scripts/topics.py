@@ -94,6 +94,11 @@ CREATION = Script(
             lambda at: {"topics": [new_topic(f"with_dot-{at.round}")]},
         ),
         _create("an internal name", new_topic("__consumer_offsets")),
+        Step(
+            "without waiting",
+            ApiKey.CREATE_TOPICS,
+            lambda at: {"topics": [new_topic(at.name("hurried"))], "timeout": 0},
+        ),
         Step("metadata of all", ApiKey.METADATA, constant(topics=None), range(1, 13)),
     ],
 )
@@ -158,13 +163,16 @@ def _grow_assigned(at: At) -> Fields:
 
 
 _GROWN = ("wrong-number", "to-nobody", "of-other-size", "twice-the-same", "to-no-broker", "grown-0")
+_HURRIED = [f"hurried-growth-{number}" for number in range(4)]
 GROWTH = Script(
     "more partitions",
     [
         Step(
             "make",
             ApiKey.CREATE_TOPICS,
-            constant(topics=[new_topic(name) for name in (*_GROWN, "grown-1", "grown-2", "grown-3")]),
+            constant(
+                topics=[new_topic(name) for name in (*_GROWN, "grown-1", "grown-2", "grown-3", *_HURRIED)]
+            ),
             (7,),
         ),
         *(
@@ -176,6 +184,10 @@ GROWTH = Script(
                 ("to none", lambda at: {"topics": [_grow(at.name("grown"), 0)]}),
                 ("of an unknown topic", constant(topics=[_grow("nowhere", 3)])),
                 ("of a bad name", constant(topics=[_grow("a/b", 3)])),
+                (
+                    "without waiting",
+                    lambda at: {"topics": [_grow(at.name("hurried-growth"), 2)], "timeout": 0},
+                ),
                 ("the same twice", lambda at: {"topics": [_grow(at.name("grown"), 4)] * 2}),
                 ("only to look", lambda at: {"topics": [_grow(at.name("grown"), 9)], "validate_only": True}),
                 ("with assignments", _grow_assigned),
@@ -201,6 +213,11 @@ DELETION = Script(
         Step("delete again", ApiKey.DELETE_TOPICS, _delete("doomed-{}")),
         Step("delete others", ApiKey.DELETE_TOPICS, _delete("nowhere", "a/b", "")),
         Step("delete the same twice", ApiKey.DELETE_TOPICS, _delete("nowhere", "nowhere")),
+        Step(
+            "delete without waiting",
+            ApiKey.DELETE_TOPICS,
+            lambda at: {**_delete("hurried-{}")(at), "timeout": 0},
+        ),
         Step("delete none", ApiKey.DELETE_TOPICS, _delete()),
         Step("metadata", ApiKey.METADATA, _named("doomed-0", "doomed-6"), (1, 12)),
         Step("make again", ApiKey.CREATE_TOPICS, lambda at: {"topics": [new_topic("again", 3)]}, (7,)),

@@ -47,6 +47,15 @@ def test_rows_of_one_name_are_counted() -> None:
     ]
 
 
+def test_quotas_are_told_apart_by_their_entities() -> None:
+    def quota(name, value):
+        return {"entity": [{"entity_type": "user", "entity_name": name}], "value": value}
+
+    assert found(
+        {"entries": [quota("u", 1), quota(None, 2)]}, {"entries": [quota(None, 2), quota("u", 3)]}
+    ) == [("entries/user=u/value", "1", "3")]
+
+
 @pytest.mark.parametrize(("kafka", "landline"), [([], None), ([1, 2], [2, 1]), ("", None), (0, "0 ")])
 def test_values_of_another_kind_or_order_differ(kafka, landline) -> None:
     assert found({"each": kafka}, {"each": landline}) == [("each", str(kafka), str(landline))]

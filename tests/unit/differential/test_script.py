@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.protocol.api_keys import APIS, ApiKey
-from tests.differential.script import At, Script, Step, constant
+from tests.differential.script import At, Script, Step, answer_to, constant
 from tests.differential.scripts.all import SCRIPTS
 from tests.differential.walk import Walk
 from tests.support.valid_requests import World
@@ -40,6 +40,12 @@ def test_a_step_without_versions_has_all_of_its_api() -> None:
 def test_a_change_replaces_fields_of_the_valid_request() -> None:
     body = HEARTBEAT.body(At(0, 0, World(), {}))
     assert (body["group_id"], body["member_id"]) == ("g", "stranger")
+
+
+def test_an_answer_that_was_not_awaited_is_taken_by_a_step_of_its_own() -> None:
+    pending = Step("join", ApiKey.JOIN_GROUP, pends=True)
+    taken = answer_to(pending)
+    assert (taken.name, taken.takes, taken.pends) == ("answer to: join", "join", False)
 
 
 def test_names_of_steps_are_unique() -> None:
