@@ -46,6 +46,8 @@ PATIENCE_S: Final = float(os.environ.get("DIFFERENTIAL_PATIENCE", "5"))
 CLOSED: Final = {"connection": "closed"}
 SILENT: Final = {"connection": "silent"}
 TIMEOUT_S: Final = 15.0
+_FIRST_PRODUCER_ID: Final = 10
+"""Smaller ids stand in requests, so no producer should have one."""
 _RETRIED: Final = {error.name for error in RETRIED | {Errors.CONCURRENT_TRANSACTIONS}}
 
 
@@ -75,6 +77,11 @@ class Side:
         wait_until(self._has_coordinators, 60, what="the coordinators serve")
 
     def _has_coordinators(self) -> bool:
+        given = self.ask(
+            ApiKey.INIT_PRODUCER_ID, 0, {"transactional_id": None, "transaction_timeout": 60_000}
+        )
+        if given["producer_id"] < _FIRST_PRODUCER_ID:
+            return False
         for key_type in (0, 1):
             found = self.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": key_type, "coordinator_keys": ["any"]})
             if found["coordinators"][0]["error_code"] != "NONE":

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.differential.compare import Ledger
-from tests.differential.differences import TABLE
+from tests.differential.differences import OPEN, TABLE
 from tests.differential.script import Script, Turn
 from tests.differential.scripts.all import SCRIPTS
 from tests.differential.sides import AGAINST, Both, both_sides
@@ -29,7 +29,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     def zookeeper() -> object:
         return request.getfixturevalue("zookeeper")
 
-    with both_sides(zookeeper, tmp_path_factory.mktemp("differential"), Ledger(TABLE)) as made:
+    with both_sides(zookeeper, tmp_path_factory.mktemp("differential"), Ledger([*TABLE, *OPEN])) as made:
         yield made
 
 

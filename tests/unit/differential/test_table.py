@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.differential.differences import COMMAND, PAGE, TABLE, page
+from tests.differential.differences import COMMAND, OPEN, PAGE, TABLE, page
 
 
 def test_the_page_is_made_from_the_table():
@@ -10,11 +10,14 @@ def test_the_page_is_made_from_the_table():
 
 
 def test_each_difference_says_why_and_how():
-    for each in TABLE:
+    for each in (*TABLE, *OPEN):
         assert each.why, each
         assert each.kafka != each.landline or "*" in each.kafka, each
 
 
 def test_no_difference_stands_there_twice():
-    entries = [(tuple(each.keys), tuple(each.versions), each.where, each.path, each.kafka) for each in TABLE]
+    entries = [
+        (tuple(each.keys), tuple(each.versions), each.where, each.path, each.kafka)
+        for each in (*TABLE, *OPEN)
+    ]
     assert len(entries) == len(set(entries))
