@@ -9,19 +9,95 @@ from pathlib import Path
 from textwrap import fill
 from typing import Final
 
-from broker.protocol.api_keys import ApiKey
-from tests.differential.compare import ANYTHING, Intended
+from broker.protocol.api_keys import APIS, ApiKey
+from tests.differential.compare import ABSENT, ANYTHING, Intended
 from tests.differential.normalise import MASKED
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "differences.md"
 COMMAND: Final = "python -m tests.differential.differences"
 TABLE: Final[tuple[Intended, ...]] = (
+    *(
+        Intended(
+            [ApiKey.API_VERSIONS],
+            f"api_keys/{int(key)}/min_version",
+            "0",
+            str(APIS[key].min_version),
+            "message formats before 2 are not served, so neither are the versions that carry them",
+        )
+        for key in (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS)
+    ),
+    Intended(
+        [ApiKey.API_VERSIONS],
+        "api_keys/58/*",
+        ANYTHING,
+        ABSENT,
+        "Envelope is for brokers that forward to a controller; none does with ZooKeeper",
+    ),
+    *(
+        Intended(
+            [ApiKey.API_VERSIONS],
+            f"api_keys/{key}/*",
+            ANYTHING,
+            ABSENT,
+            "ConsumerGroupHeartbeat and ConsumerGroupDescribe: Kafka lists them and answers UNSUPPORTED_VERSION",
+        )
+        for key in (68, 69)
+    ),
     Intended(
         [ApiKey.CONTROLLED_SHUTDOWN],
         "error_code",
         "UNKNOWN_SERVER_ERROR",
         "BROKER_NOT_AVAILABLE",
         "the broker that is to stop is unknown: an error that says so",
+    ),
+    *(
+        Intended(
+            [ApiKey.LEADER_AND_ISR],
+            path,
+            ANYTHING,
+            ANYTHING,
+            "the error of the whole request is not repeated for each partition",
+            where="requests of controllers/leader_and_isr *",
+        )
+        for path in ("partition_errors*", "topics*")
+    ),
+    Intended(
+        [ApiKey.FIND_COORDINATOR],
+        "error_message",
+        "a text",
+        "None",
+        "Kafka's text where there is no error is NONE",
+        where="every request/find_coordinator",
+    ),
+    Intended(
+        [ApiKey.DESCRIBE_CONFIGS],
+        "*/is_default",
+        "False",
+        "True",
+        "Kafka 3.9 leaves the field of the oldest version unset; newer versions have the source of a value",
+        versions=(0,),
+    ),
+    Intended(
+        [ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN],
+        "*_timestamp",
+        "-1",
+        "0",
+        "the times beside an error mean nothing, and the codec has none below zero",
+    ),
+    Intended(
+        [ApiKey.OFFSET_FETCH],
+        "topics/*/partitions/*",
+        ANYTHING,
+        ANYTHING,
+        "version 0 keeps offsets in ZooKeeper, where old consumers left them; Landline keeps all in the group",
+        versions=(0,),
+    ),
+    Intended(
+        [ApiKey.ELECT_LEADERS],
+        "*/error_message",
+        "a text",
+        "None",
+        "the error's name says all",
     ),
 )
 OPEN: Final[tuple[Intended, ...]] = ()

@@ -15,7 +15,8 @@ from typing import Any, Final
 from broker.protocol.api_keys import ApiKey
 from tests.differential.plain import NO_ID, Plain
 
-# Fields by what replaces their values. Of these only whether there is one is compared.
+# Fields by what replaces their values. Of these only whether there is one is compared;
+# an empty text is none.
 MASKED: Final[Mapping[str, str]] = {
     "throttle_time": "a time",
     "cluster_id": "an id",
@@ -57,7 +58,8 @@ class Normaliser:
 
     def _field(self, name: str, value: Plain) -> Plain:
         if name in MASKED:
-            return value if value in _NOTHING else MASKED[name]
+            nothing = None if value == "" else value
+            return nothing if value in _NOTHING else MASKED[name]
         if isinstance(value, (list, dict)):
             return self.normalise(value)
         if name == "port" and value == self._port:

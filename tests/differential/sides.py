@@ -45,7 +45,7 @@ PATIENCE_S: Final = float(os.environ.get("DIFFERENTIAL_PATIENCE", "5"))
 """How long two brokers may take to agree on what is read: some changes take effect after their answer."""
 CLOSED: Final = {"connection": "closed"}
 SILENT: Final = {"connection": "silent"}
-TIMEOUT_S: Final = 15.0
+TIMEOUT_S: Final = 60.0
 _FIRST_PRODUCER_ID: Final = 10
 """Smaller ids stand in requests, so no producer should have one."""
 _RETRIED: Final = {error.name for error in RETRIED | {Errors.CONCURRENT_TRANSACTIONS}}

@@ -49,6 +49,7 @@ def test_a_text_or_a_time_is_only_there_or_not(normaliser) -> None:
     assert normaliser.normalise(said) == {"error_message": "a text", "throttle_time": "a time"}
     nothing = {"error_message": None, "throttle_time": 0}
     assert normaliser.normalise(nothing) == nothing
+    assert normaliser.normalise({"error_message": ""}) == {"error_message": None}
 
 
 def test_directories_are_called_by_one_name(normaliser) -> None:
