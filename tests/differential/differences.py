@@ -99,8 +99,42 @@ TABLE: Final[tuple[Intended, ...]] = (
         "None",
         "the error's name says all",
     ),
+    Intended(
+        [ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS],
+        "*/hurried-*/error_message",
+        "None",
+        "a text",
+        "the text says what was not waited for",
+    ),
 )
-OPEN: Final[tuple[Intended, ...]] = ()
+OPEN: Final[tuple[Intended, ...]] = (
+    Intended(
+        [ApiKey.METADATA],
+        ANYTHING,
+        ANYTHING,
+        ANYTHING,
+        "a topic by an id, in versions that have the field but not yet its use: Kafka answers INVALID_REQUEST, and "
+        "Landline closes the connection",
+        where="metadata/by id before that was possible",
+    ),
+    Intended(
+        [ApiKey.CREATE_TOPICS],
+        "topics/twice #1/*",
+        ANYTHING,
+        ABSENT,
+        "a topic that a request names twice has one row in the answer, not two",
+        where="creation of topics/the same twice in a request",
+    ),
+    Intended(
+        [ApiKey.CREATE_TOPICS],
+        "topics/hurried-*/topic_id",
+        ANYTHING,
+        "none",
+        "a topic that was created without waiting is answered without its id",
+        where="creation of topics/without waiting",
+        versions=(7,),
+    ),
+)
 """What is not meant, and has been found: each entry goes when Landline answers as Kafka."""
 _OPEN: Final = """
 ## Not yet as Kafka

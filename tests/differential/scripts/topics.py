@@ -48,7 +48,6 @@ CREATION = Script(
         Step("create again", ApiKey.CREATE_TOPICS, _made),
         Step("with an assignment", ApiKey.CREATE_TOPICS, _assigned_here),
         Step("with wrong assignments", ApiKey.CREATE_TOPICS, _badly_assigned),
-        _create("assigned to nobody", assigned("to-nobody", [NOBODY])),
         _create("with bad names", *(new_topic(name) for name in ("", ".", "..", "a/b", "a b", "x" * 250))),
         _create(
             "with wrong numbers",
