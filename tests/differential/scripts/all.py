@@ -1,0 +1,38 @@
+"""All scripts, in the order in which they run: later ones see what earlier ones have left."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.differential.script import Script
+from tests.differential.scripts.cluster import CREDENTIALS, FINDING, MOVES, QUOTAS
+from tests.differential.scripts.configs import ALTERATION, DESCRIPTION
+from tests.differential.scripts.every_request import CONTROLLERS, EVERY_REQUEST
+from tests.differential.scripts.groups import GROUPS, PAIRS, STATIC_MEMBERS
+from tests.differential.scripts.records import LEADERSHIP, PRODUCE, READING, SESSIONS, SHORTENING
+from tests.differential.scripts.topics import CREATION, DELETION, GROWTH, METADATA
+from tests.differential.scripts.transactions import TRANSACTIONS
+
+SCRIPTS: Final[tuple[Script, ...]] = (
+    EVERY_REQUEST,
+    CONTROLLERS,
+    CREATION,
+    METADATA,
+    GROWTH,
+    DELETION,
+    DESCRIPTION,
+    ALTERATION,
+    PRODUCE,
+    READING,
+    SESSIONS,
+    SHORTENING,
+    LEADERSHIP,
+    GROUPS,
+    STATIC_MEMBERS,
+    PAIRS,
+    TRANSACTIONS,
+    MOVES,
+    QUOTAS,
+    CREDENTIALS,
+    FINDING,
+)
