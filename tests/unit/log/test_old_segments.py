@@ -258,7 +258,11 @@ def test_a_follower_takes_old_messages_and_the_batches_behind_them(tmp_path: Pat
     assert log.leader_epochs.entries[-1] == (4, 2)
 
 
-@pytest.mark.parametrize("damaged", [flipped(plain(1, 2), 30), flipped(wrapper(1, "gzip", 2, 3), 60)])
+@pytest.mark.parametrize(
+    "damaged",
+    [flipped(plain(1, 2), 30), flipped(wrapper(1, "gzip", 2, 3), 60)],
+    ids=["a message", "a wrapper"],
+)
 def test_a_follower_takes_what_comes_before_damage(tmp_path: Path, damaged: bytes) -> None:
     log = open_log(tmp_path)
     log.append_as_follower(memoryview(plain(1, 0, 1) + damaged), 5)
