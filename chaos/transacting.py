@@ -38,6 +38,10 @@ and the first one may still be on its way: to end the transaction, or with older
 protocol lets it into the next transaction; a new instance has a new epoch, which refuses it.
 """
 AGAIN_S = 0.1
+HANGS_S = 10.0
+"""Seconds after its timeout at which a call counts as hung. librdkafka 2.16 forgets a broker that metadata does not
+name while it is down. A call that found its coordinator before waits for that forgotten connection for ever.
+"""
 DISCARD_S = 5.0
 TRANSACTION_TIMEOUT_MS = 15_000
 SETTINGS: Mapping[str, object] = {
@@ -215,10 +219,32 @@ def repeated(call: Callable[[float], object]) -> None:
     deadline = time.monotonic() + CALL_S
     while True:
         try:
-            call(max(deadline - time.monotonic(), 1.0))
+            bounded(call, max(deadline - time.monotonic(), 1.0))
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:
                 raise
             last_for(AGAIN_S)
         else:
             return
+
+
+def bounded(call: Callable[[float], object], timeout_s: float, hangs_s: float = HANGS_S) -> None:
+    """Makes a call with its timeout; raises its KafkaException, or one for a call that does not heed the timeout.
+
+    Such a call keeps its thread and the library's producer.
+    """
+    raised: list[BaseException] = []
+
+    def make() -> None:
+        try:
+            call(timeout_s)
+        except BaseException as error:
+            raised.append(error)
+
+    calling = threading.Thread(target=make, daemon=True)
+    calling.start()
+    calling.join(timeout_s + hangs_s)
+    if calling.is_alive():
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"it hangs, {hangs_s} s after its timeout"))  # noqa: SLF001 - its public name
+    if raised:
+        raise raised[0]
