@@ -99,16 +99,14 @@ class TransactionIndex:
         return False
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the entries whose marker is at ``offset`` or later."""
-        entries = self.entries()
-        keep = [aborted for aborted in entries if aborted.last_offset < offset]
-        if len(keep) < len(entries):
-            self._cut_to(len(keep))
+        """Drops the first entry whose marker is at ``offset`` or later and all after it. After a power loss, zeros may
+        follow it.
+        """
+        self.keep_while(lambda aborted: aborted.last_offset < offset)
 
     def keep_while(self, is_sound: Callable[[AbortedTransaction], bool]) -> None:
         """Drops the first entry that is not sound and all after it; a power loss may tear the last ones."""
-        entries = self.entries()
-        for number, aborted in enumerate(entries):
+        for number, aborted in enumerate(self.entries()):
             if not is_sound(aborted):
                 self._cut_to(number)
                 return

@@ -313,3 +313,23 @@ def test_a_marker_stays_uncompressed_where_the_topic_compresses(tmp_path):
     headers = [header for _, header in log.segments[0].headers_from(0)]
     assert [(header.is_control, header.codec_id) for header in headers] == [(False, 4), (True, 0)]
     assert headers[1].last_sequence == -1
+
+
+def test_zeros_that_a_power_loss_left_in_the_index_keep_no_abort_there_twice(tmp_path):
+    each_batch_indexed = LogConfig(index_interval_bytes=1)
+    log = open_log(tmp_path, each_batch_indexed)
+    aborts = [aborted_in(log) for _ in range(4)]
+    log.close()
+    index = log.segments[0].txn_index.path
+    with index.open("ab") as file:
+        file.write(bytes(2 * txn_index.ENTRY_BYTES))
+    again = open_log(tmp_path, each_batch_indexed, clean=False, recovery_point=aborts[2])
+    assert [each.last_offset for each in again.segments[0].txn_index.entries()] == aborts
+
+
+def aborted_in(log: Log) -> int:
+    """The offset of the marker of another aborted transaction."""
+    pid = log.log_end_offset
+    write(log, b"a", pid=pid)
+    end(log, ABORT, pid)
+    return log.log_end_offset - 1
