@@ -401,7 +401,7 @@ def test_a_transactional_java_producer_writes(broker: LandlineStandalone) -> Non
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", "jvm-txn", "--num-records", "10", "--record-size", "10", "--throughput", "-1"),
         *("--producer-props", f"bootstrap.servers={broker.bootstrap}"),
-        *("--transactional-id", "t", "--transaction-duration-ms", "100"),
+        *("--transactional-id", "t", "--transaction-duration-ms", "60000"),
         timeout_s=200,
     )
     assert tried.returncode == 0, tried.stdout + tried.stderr
