@@ -191,8 +191,9 @@ def _find_segments(
         if name.endswith(SEGMENT_SUFFIXES[1:]) and name[:20] not in known:
             (directory / name).unlink()
     segments = [Segment.open(directory, base, config.segment_index_bytes, among=names) for base in bases]
-    # Formats only rise, so the first segment has the oldest format.
-    if segments and begins_with_old(segments[0]):
+    # Formats only rise, so the first messages have the oldest format. Compaction may leave empty segments.
+    first = next((segment for segment in segments if segment.size), None)
+    if first is not None and begins_with_old(first):
         upgrade(segments, config, parameters.cancel)
         return _find_segments(directory, _names_in(directory), config, parameters)
     set_limits(segments)

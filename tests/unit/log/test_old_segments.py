@@ -120,6 +120,20 @@ def test_each_old_segment_is_rewritten_and_newer_ones_are_left(tmp_path: Path) -
     assert [path.stat().st_ino for path in paths] == before
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("empty", [0, 10, 20])
+def test_segments_that_compaction_left_empty_hide_no_old_ones(
+    tmp_path: Path, empty: int, clean: bool
+) -> None:
+    bases = (0, 10, 20, 30)
+    for base in bases:
+        put(tmp_path, base, b"" if base == empty else plain(1, *range(base, base + 10)))
+    log = open_log(tmp_path, LogConfig(cleanup_policy=frozenset({"compact"})), clean=clean)
+    kept = [base for base in bases if base != empty]
+    assert [offset for offset, _ in contents(log)] == [base + n for base in kept for n in range(10)]
+    log.close()
+
+
 def records_of_from(log: Log, offset: int) -> list[Record]:
     return read_records(log.read_bytes(offset, 1 << 24))
 
@@ -174,7 +188,9 @@ DAMAGE: dict[str, bytes] = {
     "offsets far apart in a wrapper": wrapper(1, "gzip", 0, 1 << 31),
     "a negative time": plain(1, 0) + negative_time(1),
     "offsets below the segment": plain(1, 0),
+    "offsets too far above the segment": plain(1, 0) + plain(1, (1 << 31) + 5),
     "a damaged wrapper before a sound message": flipped(wrapper(1, "gzip", 5, 6), 60) + plain(1, 7),
+    "a batch far above the segment": plain(1, 0) + bytes(batch(b"v", base_offset=1 << 40)),
     "half a batch": plain(1, 0) + bytes(batch(b"v", base_offset=1))[:-1],
 }
 
