@@ -146,9 +146,11 @@ def down_converted(
 ) -> Converted:
     """The messages of ``magic`` 0 or 1 for the whole batch at ``position``; none for a transaction marker.
 
-    A compressed batch becomes one wrapper, with all its records. Of a plain one, the records from ``first_offset``
-    on become messages, as many as fit in ``most_bytes``, but at least one. Headers, sequences and producers are
-    lost, and with magic 0 also times. Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE.
+    A compressed batch becomes one wrapper, with all its records, unless all come before ``first_offset``: compaction
+    may leave such a batch, and a reader that gets nothing new would ask for it again. Of a plain one, the records
+    from ``first_offset`` on become messages, as many as fit in ``most_bytes``, but at least one. Headers, sequences
+    and producers are lost, and with magic 0 also times. Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd,
+    CORRUPT_MESSAGE.
     """
     next_offset = header.next_offset
     if header.is_control:
@@ -178,7 +180,9 @@ def down_converted(
             next_offset = record.offset
             break
         last, latest = record.offset, max(latest, record.timestamp)
-    if codec and out:
+    if codec and last < first_offset:
+        return Converted(b"", next_offset)
+    if codec:
         return Converted(wrapped(out, magic, codec, last, latest, append_time=append_time), next_offset)
     return Converted(bytes(out), next_offset)
 

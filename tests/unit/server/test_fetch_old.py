@@ -9,7 +9,7 @@ import pytest
 
 from broker.log.log import Log
 from broker.protocol.errors import Errors, KafkaError
-from broker.record.batch import Record, build_batch
+from broker.record.batch import Record, assemble, build_batch, read_header, records_body
 from broker.record.message_set import Message, each_inner, each_message
 from broker.server.apis.fetch_old import read_converted
 from tests.support.logs import open_log
@@ -105,6 +105,18 @@ def test_a_compressed_batch_comes_whole_or_not_at_all(log: Log) -> None:
     assert offsets(read(log, most_bytes=1)) == list(range(20))
     assert offsets(read(log, most_bytes=size + size // 2)) == list(range(20))
     assert read(log, most_bytes=size - 50, at_least_one=False) == b""
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_reader_behind_the_last_record_of_a_compacted_batch_gets_what_follows(
+    log: Log, compression: str
+) -> None:
+    """The batch still reaches to offset 9, and its reader would otherwise get it again and again."""
+    batch = build_batch([Record(None, bytes(100), (), NOW_MS)] * 5, compression=compression, leader_epoch=0)
+    header = read_header(batch)._replace(last_offset_delta=9)
+    log.append_as_follower(memoryview(assemble(header, records_body(memoryview(batch), header))))
+    append(log, 1)
+    assert offsets(read(log, 5, most_bytes=1)) == [10]
 
 
 def test_transaction_markers_are_passed_over(log: Log) -> None:
