@@ -19,6 +19,7 @@ from broker.record.batch import Record, iter_batches, read_records
 from broker.record.message_set import wrapped, write_message
 from tests.support.logs import batch, contents, open_log
 from tests.support.times import NOW_MS
+from tests.support.transactions import ABORT, end, read_committed, write
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
 
@@ -222,14 +223,9 @@ def test_zeros_are_no_old_messages(tmp_path: Path, size: int) -> None:
     assert open_log(tmp_path, clean=False).log_end_offset == 0
 
 
-@pytest.mark.parametrize("stop_at", range(16))
-def test_after_a_crash_at_any_step_the_log_is_loaded_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
-) -> None:
-    """A crash at a rename or a sync of the directory: what happens after it is lost."""
-    for base in (0, 10):
-        put(tmp_path, base, plain(1, *range(base, base + 10)))
-    left = stop_at
+def crash_at(step_number: int, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads the log up to a crash at a rename or a sync of its directory: what would happen after it is lost."""
+    left = step_number
 
     class Crash(BaseException):
         pass
@@ -249,10 +245,41 @@ def test_after_a_crash_at_any_step_the_log_is_loaded_whole(
         patched.setattr(Path, "rename", crashing(Path.rename))
         patched.setattr(Path, "unlink", lambda *_args, **_options: None)
         with pytest.raises(Crash):
-            open_log(tmp_path)
+            open_log(directory)
+
+
+@pytest.mark.parametrize("stop_at", range(16))
+def test_after_a_crash_at_any_step_the_log_is_loaded_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
+) -> None:
+    for base in (0, 10):
+        put(tmp_path, base, plain(1, *range(base, base + 10)))
+    crash_at(stop_at, tmp_path, monkeypatch)
     log = open_log(tmp_path, LogConfig())
     assert [offset for offset, _ in contents(log)] == list(range(20))
     assert not [name for name in os.listdir(log.dir) if name.endswith((".swap", ".cleaned"))]  # noqa: PTH208
+
+
+@pytest.mark.parametrize("stop_at", range(10))
+def test_after_a_crash_at_any_step_aborted_transactions_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
+) -> None:
+    source = open_log(tmp_path / "source")
+    source.append_as_follower(batch(b"in its place come old messages", base_offset=0, leader_epoch=0))
+    begin = source.segments[0].size
+    write(source, b"aborted", pid=7)
+    end(source, ABORT, 7)
+    source.flush()
+    source.close()
+    newer = source.segments[0].path(".log").read_bytes()[begin:]
+    path = put(tmp_path, 0, plain(1, 0), newer)
+    index = source.segments[0].path(".txnindex").read_bytes()
+    path.with_suffix(".txnindex").write_bytes(index)
+    crash_at(stop_at, tmp_path, monkeypatch)
+    log = open_log(tmp_path)
+    log.high_watermark = log.log_end_offset
+    assert [record.offset for record in read_committed(log)] == [0]
+    assert path.with_suffix(".txnindex").read_bytes() == index
 
 
 @pytest.mark.parametrize("magic", [0, 1])
