@@ -178,8 +178,9 @@ def down_converted(
     A compressed batch becomes one wrapper, with all its records, unless all come before ``first_offset``: compaction
     may leave such a batch, and a reader that gets nothing new would ask for it again. Of a plain one, the records
     from ``first_offset`` on become messages, as many as fit in ``most_bytes``, but at least one. Headers, sequences
-    and producers are lost, and with magic 0 also times. Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd,
-    CORRUPT_MESSAGE.
+    and producers are lost, and with magic 0 also times.
+
+    Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE.
     """
     next_offset = header.next_offset
     if header.is_control:
