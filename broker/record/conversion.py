@@ -5,14 +5,14 @@ Both ways read every record in Python: 2 to 4 µs each. So they are for handler 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Final, NamedTuple
 
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
-from broker.record.batch import Record, assemble, build_batch, each_record
-from broker.record.compression import CODEC_NAMES, DEFAULT_MAX_BYTES, ZSTD, Bytes
+from broker.record.batch import assemble, each_record
+from broker.record.compression import DEFAULT_MAX_BYTES, ZSTD, Bytes
 from broker.record.header import (
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD_BYTES,
@@ -27,8 +27,11 @@ from broker.record.header import (
 from broker.record.message_set import (
     Message,
     begins_old,
+    decompressed,
     each_inner,
     each_message,
+    each_within,
+    last_offset_in,
     old_bytes,
     wrapped,
     write_message,
@@ -40,6 +43,7 @@ _NULL: Final = 1  # -1 as a varint
 _NO_HEADERS: Final = 0
 _PIECE_BYTES: Final = 1 << 20
 _GROUP_BYTES: Final = 16 * 1024
+_LONG_MIN: Final = -LONG_MAX - 1
 _FURTHEST_OFFSET: Final = (1 << 31) - 1
 
 
@@ -62,7 +66,7 @@ def up_converted(records: memoryview, rules: BatchRules) -> bytes | None:
         messages = each_inner(first, rules.max_inside_bytes)
     else:
         messages = _all_plain(first, messages)
-    return _batch_of(messages, codec)
+    return _batch_of(messages, codec, rules.max_inside_bytes)
 
 
 def _all_plain(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
@@ -76,41 +80,61 @@ def _all_plain(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
         yield message
 
 
-def _batch_of(messages: Iterator[Message], codec: int) -> bytes:
-    body = bytearray()
-    base_timestamp = max_timestamp = NO_TIMESTAMP
-    attributes = codec
-    count = 0
-    for message in messages:
+def _batch_of(messages: Iterator[Message], codec: int, most_bytes: int) -> bytes:
+    batch = _Batch(codec, NO_EPOCH)
+    for offset, message in enumerate(messages):
         timestamp = message.timestamp
         if timestamp < NO_TIMESTAMP:
             raise KafkaError(Errors.INVALID_TIMESTAMP, f"a message has the negative timestamp {timestamp}")
         # Kafka takes a time as the client's, whatever its type; without one, the topic's rules judge the type.
-        if message.is_log_append_time and timestamp == NO_TIMESTAMP:
-            attributes |= LOG_APPEND_TIME_FLAG
-        if not count:
-            base_timestamp = timestamp
-        max_timestamp = max(max_timestamp, timestamp)
-        _write_record(body, timestamp - base_timestamp, count, message)
-        count += 1
-        if count > MOST_RECORDS:
+        batch.add(offset, message, append_time=message.is_log_append_time and timestamp == NO_TIMESTAMP)
+        if batch.count > MOST_RECORDS:
             raise KafkaError(Errors.MESSAGE_TOO_LARGE, f"more than the {MOST_RECORDS} records of a batch")
-    header = BatchHeader(
-        0,
-        0,
-        NO_EPOCH,
-        MAGIC,
-        0,
-        attributes,
-        count - 1,
-        base_timestamp,
-        max_timestamp,
-        NO_PRODUCER_ID,
-        NO_PRODUCER_EPOCH,
-        NO_SEQUENCE,
-        count,
-    )
-    return assemble(header, body)
+        if len(batch.body) > most_bytes:
+            raise KafkaError(Errors.MESSAGE_TOO_LARGE, f"more than {most_bytes} bytes of messages")
+    return batch.assembled()
+
+
+class _Batch:
+    """A record batch of messages that are added one by one, at rising offsets. Only their bytes are kept."""
+
+    def __init__(self, codec: int, leader_epoch: int) -> None:
+        self._attributes = codec
+        self._leader_epoch = leader_epoch
+        self._base_offset = self._last_offset = 0
+        self._base_timestamp = self._max_timestamp = NO_TIMESTAMP
+        self.body = bytearray()
+        self.count = 0
+
+    def add(self, offset: int, message: Message, *, append_time: bool) -> None:
+        timestamp = message.timestamp
+        if append_time:
+            self._attributes |= LOG_APPEND_TIME_FLAG
+        if not self.count:
+            self._base_offset, self._base_timestamp = offset, timestamp
+        self._last_offset = offset
+        self._max_timestamp = max(self._max_timestamp, timestamp)
+        delta = _as_int64(timestamp - self._base_timestamp)
+        _write_record(self.body, delta, offset - self._base_offset, message)
+        self.count += 1
+
+    def assembled(self) -> bytes:
+        header = BatchHeader(
+            self._base_offset,
+            0,
+            self._leader_epoch,
+            MAGIC,
+            0,
+            self._attributes,
+            self._last_offset - self._base_offset,
+            self._base_timestamp,
+            self._max_timestamp,
+            NO_PRODUCER_ID,
+            NO_PRODUCER_EPOCH,
+            NO_SEQUENCE,
+            self.count,
+        )
+        return assemble(header, self.body)
 
 
 def _write_record(out: bytearray, timestamp_delta: int, offset_delta: int, message: Message) -> None:
@@ -126,6 +150,11 @@ def _write_record(out: bytearray, timestamp_delta: int, offset_delta: int, messa
     fields.append(_NO_HEADERS)
     encode_varint(len(fields), out)
     out += fields
+
+
+def _as_int64(time: int) -> int:
+    """The time, or what clients add up to it in 64 bits: a batch has only its difference from another one."""
+    return time if _LONG_MIN <= time <= LONG_MAX else (time - _LONG_MIN) % (1 << 64) + _LONG_MIN
 
 
 class Converted(NamedTuple):
@@ -146,9 +175,12 @@ def down_converted(
 ) -> Converted:
     """The messages of ``magic`` 0 or 1 for the whole batch at ``position``; none for a transaction marker.
 
-    A compressed batch becomes one wrapper, with all its records. Of a plain one, the records from ``first_offset``
-    on become messages, as many as fit in ``most_bytes``, but at least one. Headers, sequences and producers are
-    lost, and with magic 0 also times. Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE.
+    A compressed batch becomes one wrapper, with all its records, unless all come before ``first_offset``: compaction
+    may leave such a batch, and a reader that gets nothing new would ask for it again. Of a plain one, the records
+    from ``first_offset`` on become messages, as many as fit in ``most_bytes``, but at least one. Headers, sequences
+    and producers are lost, and with magic 0 also times.
+
+    Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE.
     """
     next_offset = header.next_offset
     if header.is_control:
@@ -170,15 +202,16 @@ def down_converted(
         before = len(out)
         if is_relative and not before:
             base = record.offset
-        write_message(
-            out, magic, record.offset - base, record.timestamp, record.key, record.value, attributes
-        )
+        timestamp = _as_int64(record.timestamp)
+        write_message(out, magic, record.offset - base, timestamp, record.key, record.value, attributes)
         if not codec and before and len(out) > most_bytes:
             del out[before:]
             next_offset = record.offset
             break
-        last, latest = record.offset, max(latest, record.timestamp)
-    if codec and out:
+        last, latest = record.offset, max(latest, timestamp)
+    if codec and last < first_offset:
+        return Converted(b"", next_offset)
+    if codec:
         return Converted(wrapped(out, magic, codec, last, latest, append_time=append_time), next_offset)
     return Converted(bytes(out), next_offset)
 
@@ -226,21 +259,20 @@ def upgraded(messages: Iterable[Message], next_offset: int = 0) -> Iterator[byte
     try:
         for message in messages:
             if group and (message.codec_id or size >= _GROUP_BYTES or not _fit_together(group[0], message)):
-                yield _stored(group, 0, last_offset)
+                yield _stored(group, 0, last_offset)[0]
                 last_offset, group, size = group[-1].offset, [], 0
             if message.codec_id:
-                inner = list(_with_offsets(message))
-                yield _stored(inner, message.codec_id, last_offset)
-                last_offset = inner[-1].offset
+                batch, last_offset = _stored(_with_offsets(message), message.codec_id, last_offset)
+                yield batch
             else:
                 group.append(message)
                 size += message.size
     except KafkaError:
         if group:
-            yield _stored(group, 0, last_offset)  # those before the damage are sound
+            yield _stored(group, 0, last_offset)[0]  # those before the damage are sound
         raise
     if group:
-        yield _stored(group, 0, last_offset)
+        yield _stored(group, 0, last_offset)[0]
 
 
 def upgraded_fetch(records: memoryview, where: object) -> memoryview:
@@ -274,19 +306,20 @@ def _fit_together(first: Message, message: Message) -> bool:
 
 def _with_offsets(wrapper: Message) -> Iterator[Message]:
     """The messages in a stored wrapper, with their offsets in the log."""
-    inner = list(each_inner(wrapper, DEFAULT_MAX_BYTES))
-    base = 0
-    if wrapper.magic and wrapper.offset:
-        base = wrapper.offset - inner[-1].offset
+    inside = decompressed(wrapper, DEFAULT_MAX_BYTES)
+    base = wrapper.offset - last_offset_in(inside) if wrapper.magic and wrapper.offset else 0
     time_type = wrapper.attributes & LOG_APPEND_TIME_FLAG
-    for message in inner:
+    for message in each_within(wrapper, inside):
         yield message._replace(offset=base + message.offset, attributes=time_type)
 
 
-def _stored(messages: Sequence[Message], codec: int, last_offset: int) -> bytes:
-    first = messages[0]
-    furthest = min(first.offset + _FURTHEST_OFFSET, LONG_MAX)
+def _stored(messages: Iterable[Message], codec: int, last_offset: int) -> tuple[bytes, int]:
+    """A batch of stored messages, and its last offset."""
+    batch = _Batch(codec, 0)
+    furthest = LONG_MAX
     for message in messages:
+        if not batch.count:
+            furthest = min(message.offset + _FURTHEST_OFFSET, LONG_MAX)
         if not last_offset < message.offset <= furthest:
             raise KafkaError(
                 Errors.INVALID_RECORD, f"message at offset {message.offset} follows {last_offset}"
@@ -295,24 +328,6 @@ def _stored(messages: Sequence[Message], codec: int, last_offset: int) -> bytes:
             raise KafkaError(
                 Errors.INVALID_TIMESTAMP, f"message at offset {message.offset} has time {message.timestamp}"
             )
+        batch.add(message.offset, message, append_time=message.is_log_append_time)
         last_offset = message.offset
-    records = [
-        Record(_owned(each.key), _owned(each.value), (), each.timestamp, each.offset) for each in messages
-    ]
-    append_time = (
-        max(each.timestamp for each in messages)
-        if any(each.is_log_append_time for each in messages)
-        else None
-    )
-    return build_batch(
-        records,
-        base_offset=first.offset,
-        leader_epoch=0,
-        compression=CODEC_NAMES[codec],
-        log_append_time_ms=append_time,
-        keep_offsets=True,
-    )
-
-
-def _owned(field: memoryview | None) -> bytes | None:
-    return None if field is None else bytes(field)
+    return batch.assembled(), last_offset

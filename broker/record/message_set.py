@@ -141,15 +141,21 @@ def _read_bytes(view: memoryview, position: int, end: int) -> tuple[memoryview |
 
 
 def each_inner(wrapper: Message, max_bytes: int) -> Iterator[Message]:
-    """The messages in a wrapper that decompresses to at most ``max_bytes``, with the wrapper's time if a broker set
-    it. Offsets are as they are written inside.
+    """The messages in a wrapper that decompresses to at most ``max_bytes``, as :func:`each_within`. Raises KafkaError
+    as that and :func:`decompressed`.
+    """
+    return each_within(wrapper, decompressed(wrapper, max_bytes))
+
+
+def each_within(wrapper: Message, inside: memoryview) -> Iterator[Message]:
+    """The messages of the set ``inside`` a wrapper, with the wrapper's time if a broker set it. Offsets are as they
+    are written inside.
 
     Raises KafkaError as :func:`each_message`; INVALID_RECORD also for a wrapper in the wrapper, for another magic
-    than the wrapper's, for no messages and for invalid compressed data, MESSAGE_TOO_LARGE for too much of it,
-    UNSUPPORTED_COMPRESSION_TYPE for a codec that does not exist.
+    than the wrapper's, and for no messages.
     """
     inner = None
-    for inner in each_message(memoryview(_decompressed(wrapper, max_bytes))):
+    for inner in each_message(inside):
         if inner.magic != wrapper.magic:
             raise KafkaError(
                 Errors.INVALID_RECORD,
@@ -162,7 +168,25 @@ def each_inner(wrapper: Message, max_bytes: int) -> Iterator[Message]:
         raise KafkaError(Errors.INVALID_RECORD, "a compressed message contains no messages")
 
 
-def _decompressed(wrapper: Message, max_bytes: int) -> Bytes:
+def last_offset_in(view: memoryview) -> int:
+    """The offset of the last whole message of a set, 0 if there is none. Reads lengths only."""
+    position, end, offset = 0, len(view), 0
+    while end - position >= LOG_OVERHEAD_BYTES:
+        (length,) = _INT32.unpack_from(view, position + 8)
+        size = length + LOG_OVERHEAD_BYTES
+        if length < LEAST_BYTES or size > end - position:
+            break
+        (offset,) = _INT64.unpack_from(view, position)
+        position += size
+    return offset
+
+
+def decompressed(wrapper: Message, max_bytes: int) -> memoryview:
+    """The message set in a wrapper.
+
+    Raises KafkaError: INVALID_RECORD for invalid compressed data, MESSAGE_TOO_LARGE for more than ``max_bytes`` of
+    it, UNSUPPORTED_COMPRESSION_TYPE for a codec that does not exist.
+    """
     codec = wrapper.codec_id
     if codec > CODEC_IDS["zstd"]:
         raise KafkaError(Errors.UNSUPPORTED_COMPRESSION_TYPE, f"a message has compression codec {codec}")
@@ -173,7 +197,7 @@ def _decompressed(wrapper: Message, max_bytes: int) -> Bytes:
     try:
         if codec == _LZ4 and wrapper.magic == 0:
             value = with_right_checksum(value)
-        return decompress(codec, value, max_bytes)
+        return memoryview(decompress(codec, value, max_bytes))
     except TooLargeInsideError as error:
         raise KafkaError(Errors.MESSAGE_TOO_LARGE, str(error)) from error
     except CompressionError as error:

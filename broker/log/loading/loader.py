@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.loading.old_segments import begins_with_old, upgrade
-from broker.log.loading.recovery import RecoveryResult, recover_segment, remove_segments
+from broker.log.loading.recovery import RecoveryResult, has_marker, recover_segment, remove_segments
 from broker.log.log import Log
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.partition_metadata import FILE_NAME as METADATA_FILE_NAME
@@ -32,7 +33,13 @@ from broker.log.producers.producer_snapshot import snapshot_offsets, snapshots_a
 from broker.log.producers.producer_state import MAX_PRODUCERS, ProducerStateManager
 from broker.log.roll_pace import RollPace
 from broker.log.sealed_file import TEMPORARY_SUFFIX
-from broker.log.segments.batch_file import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
+from broker.log.segments.batch_file import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TXN_INDEX_SUFFIX,
+)
 from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, Segment, set_limits
 from broker.protocol.epochs import NO_EPOCH
@@ -175,10 +182,18 @@ def _finish_swap(directory: Path, path: Path) -> None:
     base_offset = int(path.stem.removesuffix(LOG_SUFFIX))
     swap = Segment.open(directory, base_offset, 0, SWAP_SUFFIX)
     end_offset = swap.next_offset()
+    # The index of aborted transactions is renamed first. If that was done, it must not go with the old files: other
+    # indexes are rebuilt, this one is not.
+    aborts = directory / f"{base_offset:020d}{TXN_INDEX_SUFFIX}"
+    was_renamed = aborts.exists() and not swap.path(TXN_INDEX_SUFFIX).exists()
+    if was_renamed:
+        aborts.rename(aborts.with_name(aborts.name + SWAP_SUFFIX))
     for old in directory.glob(f"*{LOG_SUFFIX}"):
         if base_offset <= int(old.stem) < max(end_offset, base_offset + 1):
             Segment(directory, int(old.stem), 0, 0).delete_files()
     swap.change_suffix("")
+    if was_renamed:  # or it is the old segment's, which had aborts that compaction has removed
+        swap.txn_index.keep_while(partial(has_marker, swap))
     _log.info("log_swap_finished", dir=str(directory), segment=base_offset, end_offset=end_offset)
 
 
@@ -191,8 +206,9 @@ def _find_segments(
         if name.endswith(SEGMENT_SUFFIXES[1:]) and name[:20] not in known:
             (directory / name).unlink()
     segments = [Segment.open(directory, base, config.segment_index_bytes, among=names) for base in bases]
-    # Formats only rise, so the first segment has the oldest format.
-    if segments and begins_with_old(segments[0]):
+    # Formats only rise, so the first messages have the oldest format. Compaction may leave empty segments.
+    first = next((segment for segment in segments if segment.size), None)
+    if first is not None and begins_with_old(first):
         upgrade(segments, config, parameters.cancel)
         return _find_segments(directory, _names_in(directory), config, parameters)
     set_limits(segments)

@@ -16,7 +16,7 @@ import structlog
 
 from broker.config.log_config import LogConfig
 from broker.log.errors import LoadCancelled, LogDirError
-from broker.log.segments.batch_file import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
+from broker.log.segments.batch_file import CLEANED_SUFFIX, INT32_MAX, LOG_SUFFIX, SWAP_SUFFIX
 from broker.log.segments.segment import Segment, sync_dir
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.compression import DEFAULT_MAX_BYTES
@@ -70,12 +70,13 @@ def _head(segment: Segment, position: int = 0) -> bytes:
 
 
 def upgrade(segments: Sequence[Segment], config: LogConfig, cancel: threading.Event | None) -> None:
-    """Rewrites those of the ``segments`` of a log that begin with old messages, as the first one does. They have to be
-    opened again.
+    """Rewrites those of the ``segments`` of a log that begin with old messages, as the first one with data does. They
+    have to be opened again.
 
     Raises LogDirError if messages are damaged; the file that has them is as it was. Raises LoadCancelled, OSError.
     """
-    for segment in reversed(list(takewhile(_looks_old, segments))):
+    with_data = (segment for segment in segments if segment.size)
+    for segment in reversed(list(takewhile(_looks_old, with_data))):
         _upgrade(segment, config, cancel)
 
 
@@ -129,7 +130,12 @@ def _rewrite(old: Segment, new: Segment, config: LogConfig, cancel: threading.Ev
 
 
 def _append(new: Segment, batch: bytes, config: LogConfig) -> None:
+    """Raises KafkaError if an index could not have the batch's offsets."""
     header = read_header(batch)
+    if not 0 <= header.base_offset - new.base_offset <= header.last_offset - new.base_offset <= INT32_MAX:
+        raise KafkaError(
+            Errors.CORRUPT_MESSAGE, f"offsets to {header.last_offset} are too far from the segment's first"
+        )
     timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
     entry = (header.base_offset, header.last_offset, len(batch), timestamp)
     new.append(memoryview(batch), [entry], config.index_interval_bytes)

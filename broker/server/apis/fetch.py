@@ -31,7 +31,7 @@ from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import cluster_allowed
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
-from broker.server.apis.fetch_old import MOST_BYTES, convert_and_respond, without_zstd
+from broker.server.apis.fetch_old import MOST_BYTES, convert_and_respond, for_older_readers
 from broker.server.apis.strangers import introduce
 from broker.server.fetch_sessions import FetchContext, Outcome
 from broker.utils.file_region import FileRegion
@@ -183,7 +183,7 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         if ctx.quotas.active and _is_throttled(request, results, fetch, ctx, is_exempt=is_exempt):
             return
         if request.api_version < _ZSTD_FROM:
-            results = without_zstd(results, ctx)
+            results = for_older_readers(results, request.api_version, ctx)
             if request.api_version < BATCHES_FROM:
                 convert_and_respond(request, results, params, ctx)
                 return

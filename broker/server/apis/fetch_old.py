@@ -29,20 +29,38 @@ _MOST_SKIPPED_BYTES: Final = 64 << 20
 # data to wait for, but not to send. Its reader would ask again at once.
 _NOTHING_MS: Final = 500
 _MAGIC_1_FROM: Final = 2
+_STORAGE_ERROR_FROM: Final = 6  # the first version whose readers all know KAFKA_STORAGE_ERROR
 _SOFT_LIMITS_FROM: Final = 3  # from here on a message may be larger than its partition's limit (KIP-74)
 
 _Answer = list[tuple[FetchEntry, FetchedPartition, bytes]]
 
 
-def without_zstd(results: Fetched, ctx: ApiContext) -> Fetched:
-    """The results with an error for topics of ``compression.type=zstd``: readers before Fetch 10 do not know it."""
-    return [
-        (wanted, FetchedPartition(result.partition, Errors.UNSUPPORTED_COMPRESSION_TYPE))
-        if (log := ctx.replica_manager.local_log(wanted.topic_partition)) is not None
+def for_older_readers(results: Fetched, version: int, ctx: ApiContext) -> Fetched:
+    """The results as readers before Fetch 10 get them, who do not know zstd and perhaps not KAFKA_STORAGE_ERROR."""
+    return [(wanted, _for_older_reader(wanted, result, version, ctx)) for wanted, result in results]
+
+
+def _for_older_reader(
+    wanted: FetchEntry, result: FetchedPartition, version: int, ctx: ApiContext
+) -> FetchedPartition:
+    error = result.error
+    log = ctx.replica_manager.local_log(wanted.topic_partition)
+    # How a topic is compressed is for those only who may read it.
+    if (
+        log is not None
         and log.config.compression_type == "zstd"
-        else (wanted, result)
-        for wanted, result in results
-    ]
+        and error is not Errors.TOPIC_AUTHORIZATION_FAILED
+    ):
+        return FetchedPartition(result.partition, Errors.UNSUPPORTED_COMPRESSION_TYPE)
+    known = _known_error(error, version)
+    return result if known is error else result._replace(error=known)
+
+
+def _known_error(error: Errors, version: int) -> Errors:
+    """The error, or one after which a reader that does not know it asks again, as in Kafka."""
+    if error is Errors.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_FROM:
+        return Errors.NOT_LEADER_OR_FOLLOWER
+    return error
 
 
 def convert_and_respond(request: Request, results: Fetched, params: FetchParams, ctx: ApiContext) -> None:
@@ -89,7 +107,7 @@ def _converted(request: Request, results: Fetched, params: FetchParams, ctx: Api
                     log, wanted.fetch_offset, end, magic=magic, most_bytes=most, at_least_one=must
                 )
             except KafkaError as error:
-                told = FetchedPartition(result.partition, error.error_code)
+                told = FetchedPartition(result.partition, _known_error(error.error_code, request.api_version))
             if is_hard:  # from the part of a message the reader sees that its limit is too low
                 messages = messages[: max(0, wanted.max_bytes)]
         left -= len(messages)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
 from typing import Final
 
@@ -12,7 +13,7 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.produce_messages import PartitionResponse, ProducedTopic
 from broker.record.conversion import up_converted
 from broker.record.message_set import MAGIC_AT, begins_old
-from broker.server.apis.context import ApiContext
+from broker.server.apis.context import ApiContext, why_absent
 from broker.server.apis.produce_verification import Verified
 from broker.utils.topic_partition import TopicPartition
 
@@ -27,15 +28,23 @@ def converted(
     """The topics with batches in place of messages, and the responses of those partitions that need no append. For a
     handler's thread.
 
-    Topics that are not ``writable``, and partitions that this broker does not have, stay as they are.
+    Topics that are not ``writable`` stay as they are. Nothing is converted for partitions that are named twice, which
+    :mod:`.produce` refuses, or that this broker does not have.
     """
     told: dict[TopicPartition, PartitionResponse] = {}
+    named = Counter((topic, index) for topic, partitions in topics for index, _ in partitions)
     found: list[ProducedTopic] = []
     for topic, partitions in topics:
         rows = partitions
         if topic in writable:
             rows = [
-                (index, _batch(TopicPartition(topic, index), records, told, ctx)) for index, records in rows
+                (
+                    index,
+                    _batch(TopicPartition(topic, index), records, told, ctx)
+                    if named[topic, index] == 1
+                    else _NO_BYTES,
+                )
+                for index, records in rows
             ]
         found.append((topic, rows))
     return found, Verified({}, told)
@@ -52,8 +61,11 @@ def _batch(
     """
     replicas = ctx.replica_manager
     partition = replicas.partition(topic_partition)
-    if partition is None or records is None or not (len(records) <= MAGIC_AT or begins_old(records)):
+    if records is None or not (len(records) <= MAGIC_AT or begins_old(records)):
         return records
+    if partition is None:  # told here, because several messages look like several batches
+        told[topic_partition] = PartitionResponse(why_absent(topic_partition, ctx))
+        return _NO_BYTES
     try:
         partition.require_leader()  # before the messages are judged
         batch = up_converted(records, partition.log.rules)

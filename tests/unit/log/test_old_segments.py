@@ -19,6 +19,7 @@ from broker.record.batch import Record, iter_batches, read_records
 from broker.record.message_set import wrapped, write_message
 from tests.support.logs import batch, contents, open_log
 from tests.support.times import NOW_MS
+from tests.support.transactions import ABORT, end, read_committed, write
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
 
@@ -120,6 +121,20 @@ def test_each_old_segment_is_rewritten_and_newer_ones_are_left(tmp_path: Path) -
     assert [path.stat().st_ino for path in paths] == before
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("empty", [0, 10, 20])
+def test_segments_that_compaction_left_empty_hide_no_old_ones(
+    tmp_path: Path, empty: int, clean: bool
+) -> None:
+    bases = (0, 10, 20, 30)
+    for base in bases:
+        put(tmp_path, base, b"" if base == empty else plain(1, *range(base, base + 10)))
+    log = open_log(tmp_path, LogConfig(cleanup_policy=frozenset({"compact"})), clean=clean)
+    kept = [base for base in bases if base != empty]
+    assert [offset for offset, _ in contents(log)] == [base + n for base in kept for n in range(10)]
+    log.close()
+
+
 def records_of_from(log: Log, offset: int) -> list[Record]:
     return read_records(log.read_bytes(offset, 1 << 24))
 
@@ -174,7 +189,9 @@ DAMAGE: dict[str, bytes] = {
     "offsets far apart in a wrapper": wrapper(1, "gzip", 0, 1 << 31),
     "a negative time": plain(1, 0) + negative_time(1),
     "offsets below the segment": plain(1, 0),
+    "offsets too far above the segment": plain(1, 0) + plain(1, (1 << 31) + 5),
     "a damaged wrapper before a sound message": flipped(wrapper(1, "gzip", 5, 6), 60) + plain(1, 7),
+    "a batch far above the segment": plain(1, 0) + bytes(batch(b"v", base_offset=1 << 40)),
     "half a batch": plain(1, 0) + bytes(batch(b"v", base_offset=1))[:-1],
 }
 
@@ -206,14 +223,9 @@ def test_zeros_are_no_old_messages(tmp_path: Path, size: int) -> None:
     assert open_log(tmp_path, clean=False).log_end_offset == 0
 
 
-@pytest.mark.parametrize("stop_at", range(16))
-def test_after_a_crash_at_any_step_the_log_is_loaded_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
-) -> None:
-    """A crash at a rename or a sync of the directory: what happens after it is lost."""
-    for base in (0, 10):
-        put(tmp_path, base, plain(1, *range(base, base + 10)))
-    left = stop_at
+def crash_at(step_number: int, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads the log up to a crash at a rename or a sync of its directory: what would happen after it is lost."""
+    left = step_number
 
     class Crash(BaseException):
         pass
@@ -233,10 +245,41 @@ def test_after_a_crash_at_any_step_the_log_is_loaded_whole(
         patched.setattr(Path, "rename", crashing(Path.rename))
         patched.setattr(Path, "unlink", lambda *_args, **_options: None)
         with pytest.raises(Crash):
-            open_log(tmp_path)
+            open_log(directory)
+
+
+@pytest.mark.parametrize("stop_at", range(16))
+def test_after_a_crash_at_any_step_the_log_is_loaded_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
+) -> None:
+    for base in (0, 10):
+        put(tmp_path, base, plain(1, *range(base, base + 10)))
+    crash_at(stop_at, tmp_path, monkeypatch)
     log = open_log(tmp_path, LogConfig())
     assert [offset for offset, _ in contents(log)] == list(range(20))
     assert not [name for name in os.listdir(log.dir) if name.endswith((".swap", ".cleaned"))]  # noqa: PTH208
+
+
+@pytest.mark.parametrize("stop_at", range(10))
+def test_after_a_crash_at_any_step_aborted_transactions_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
+) -> None:
+    source = open_log(tmp_path / "source")
+    source.append_as_follower(batch(b"in its place come old messages", base_offset=0, leader_epoch=0))
+    begin = source.segments[0].size
+    write(source, b"aborted", pid=7)
+    end(source, ABORT, 7)
+    source.flush()
+    source.close()
+    newer = source.segments[0].path(".log").read_bytes()[begin:]
+    path = put(tmp_path, 0, plain(1, 0), newer)
+    index = source.segments[0].path(".txnindex").read_bytes()
+    path.with_suffix(".txnindex").write_bytes(index)
+    crash_at(stop_at, tmp_path, monkeypatch)
+    log = open_log(tmp_path)
+    log.high_watermark = log.log_end_offset
+    assert [record.offset for record in read_committed(log)] == [0]
+    assert path.with_suffix(".txnindex").read_bytes() == index
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 
@@ -11,11 +12,18 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from broker.protocol.errors import Errors, KafkaError
-from broker.record.batch import Record, build_batch, read_header, read_records
+from broker.record.batch import HEADER_BYTES, Record, build_batch, read_header, read_records, replace_body
 from broker.record.compression import compress
-from broker.record.conversion import down_converted, up_converted
+from broker.record.conversion import down_converted, up_converted, upgraded
 from broker.record.header import LOG_APPEND_TIME_FLAG
-from broker.record.message_set import begins_old, each_message, wrapped, write_message
+from broker.record.message_set import (
+    Message,
+    begins_old,
+    each_inner,
+    each_message,
+    wrapped,
+    write_message,
+)
 from broker.record.old_lz4 import with_old_checksum, with_right_checksum, xxh32_of_few
 from broker.record.validator import AppendOrigin, BatchRules, check_batches
 from tests.support.times import NOW_MS
@@ -230,6 +238,42 @@ def test_a_bomb_is_refused(codec: int) -> None:
     rules = BatchRules(max_message_bytes=8 << 20)
     inside = message(value=bytes(rules.max_inside_bytes))
     assert refusal(wrapped(inside, 1, codec, 0, NOW_MS, append_time=False), rules) is Errors.MESSAGE_TOO_LARGE
+
+
+def test_many_large_messages_are_refused_before_they_are_copied_several_times() -> None:
+    assert refusal(message(value=bytes(1_000_000)) * 40) is Errors.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_times_that_are_too_far_apart_for_64_bits_are_added_up_as_clients_do(codec: str) -> None:
+    latest = (1 << 63) - 1
+    sent = message(timestamp=-1) + message(timestamp=latest)
+    converted = up_converted(memoryview(sent), RULES)
+    assert converted is not None
+    header = read_header(converted)
+    stored = replace_body(header, converted[HEADER_BYTES:], CODECS.index(codec))
+    found = [each for outer in each_message(memoryview(down(stored, 1))) for each in plain(outer)]
+    assert [each.timestamp for each in found] == [-1, latest]
+
+
+def plain(outer: Message) -> list[Message]:
+    return list(each_inner(outer, 1 << 20)) if outer.codec_id else [outer]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_stored_wrapper_of_many_messages_takes_no_object_for_each(magic: int) -> None:
+    inside = bytearray()
+    for offset in range(20_000):
+        write_message(inside, magic, offset, NOW_MS, None, None)
+    outer = wrapped(inside, magic, 1, 19_999, NOW_MS, append_time=False)
+    tracemalloc.start()
+    try:
+        (batch,) = upgraded(each_message(memoryview(outer)))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert read_header(batch).record_count == 20_000
+    assert most < 4 * len(inside)
 
 
 def test_the_magic_tells_old_messages_from_batches() -> None:

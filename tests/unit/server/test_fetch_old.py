@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from broker.config.log_config import LogConfig
 from broker.log.log import Log
+from broker.protocol.codec import ZERO_UUID
 from broker.protocol.errors import Errors, KafkaError
-from broker.record.batch import Record, build_batch
+from broker.protocol.fetch_messages import FetchedPartition
+from broker.record.batch import Record, assemble, build_batch, read_header, records_body
 from broker.record.message_set import Message, each_inner, each_message
-from broker.server.apis.fetch_old import read_converted
+from broker.replication.delayed_fetch import FetchEntry
+from broker.server.apis.fetch_old import for_older_readers, read_converted
+from broker.utils.topic_partition import TopicPartition
 from tests.support.logs import open_log
 from tests.support.times import NOW_MS
 from tests.support.transactions import COMMIT, end, write
@@ -107,6 +113,18 @@ def test_a_compressed_batch_comes_whole_or_not_at_all(log: Log) -> None:
     assert read(log, most_bytes=size - 50, at_least_one=False) == b""
 
 
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_reader_behind_the_last_record_of_a_compacted_batch_gets_what_follows(
+    log: Log, compression: str
+) -> None:
+    """The batch still reaches to offset 9, and its reader would otherwise get it again and again."""
+    batch = build_batch([Record(None, bytes(100), (), NOW_MS)] * 5, compression=compression, leader_epoch=0)
+    header = read_header(batch)._replace(last_offset_delta=9)
+    log.append_as_follower(memoryview(assemble(header, records_body(memoryview(batch), header))))
+    append(log, 1)
+    assert offsets(read(log, 5, most_bytes=1)) == [10]
+
+
 def test_transaction_markers_are_passed_over(log: Log) -> None:
     for producer_id in range(1, 4):
         append_transaction(log, producer_id)
@@ -153,6 +171,25 @@ def test_a_damaged_batch_is_an_error_once_nothing_comes_before_it(log: Log, tmp_
         file.write(b"\xff")
     assert offsets(read(log)) == [0, 1]
     assert refusal(lambda: read(log, 2)) is Errors.CORRUPT_MESSAGE
+
+
+def told(error: Errors, version: int, compression_type: str = "producer") -> Errors:
+    """What a reader is told about a partition of a topic with this ``compression.type``."""
+    topic = SimpleNamespace(config=LogConfig(compression_type=compression_type))
+    context = SimpleNamespace(replica_manager=SimpleNamespace(local_log=lambda _partition: topic))
+    entry = FetchEntry(TopicPartition("t", 0), ZERO_UUID, 0, 1)
+    ((_, result),) = for_older_readers([(entry, FetchedPartition(0, error))], version, context)  # type: ignore[arg-type]
+    return result.error
+
+
+def test_a_reader_that_may_not_know_storage_errors_looks_for_another_leader() -> None:
+    errors = [told(Errors.KAFKA_STORAGE_ERROR, version) for version in range(10)]
+    assert errors == [Errors.NOT_LEADER_OR_FOLLOWER] * 6 + [Errors.KAFKA_STORAGE_ERROR] * 4
+
+
+def test_only_those_who_may_read_a_topic_are_told_that_it_is_compressed_with_zstd() -> None:
+    assert told(Errors.NONE, 9, "zstd") is Errors.UNSUPPORTED_COMPRESSION_TYPE
+    assert told(Errors.TOPIC_AUTHORIZATION_FAILED, 9, "zstd") is Errors.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_an_offset_outside_the_log_is_an_error(log: Log) -> None:
