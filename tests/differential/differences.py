@@ -215,7 +215,7 @@ TABLE: Final[tuple[Intended, ...]] = (
     Intended(
         [ApiKey.PRODUCE],
         "*/log_start_offset",
-        "0",
+        ANYTHING,
         "-1",
         "nothing was appended, so there is no start of the log to tell",
     ),

@@ -1,7 +1,7 @@
 """Landline answers what Apache Kafka 3.9.1 answers, but for the differences of one table.
 
 Each script and each random walk sends the same requests to a broker of each kind. Every field of every answer is
-compared. ``DIFFERENTIAL_SEED`` is the first seed of the walks. ``DIFFERENTIAL_AGAINST=landline`` compares two
+compared. ``DIFFERENTIAL_SEED`` is the first seed of the ``DIFFERENTIAL_WALKS`` walks. ``DIFFERENTIAL_AGAINST=landline`` compares two
 Landlines.
 """
 
@@ -20,7 +20,10 @@ from tests.differential.sides import AGAINST, Both, both_sides
 from tests.differential.walk import Walk
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
-SEED, WALKS, STEPS = int(os.environ.get("DIFFERENTIAL_SEED", "0")), 3, 100
+SEED, WALKS = (
+    int(os.environ.get(f"DIFFERENTIAL_{name}", usual)) for name, usual in (("SEED", "0"), ("WALKS", "3"))
+)
+STEPS = 100
 _done: set[str] = set()
 
 

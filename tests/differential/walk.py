@@ -205,7 +205,8 @@ class Walk:
             "committed_metadata": "m",
         }
         change = constant(group_id=self._group, **per_partition(topic, **row))
-        return Step(f"commit of {topic} {partition}", ApiKey.OFFSET_COMMIT, change)
+        # Version 0 commits to ZooKeeper in Kafka.
+        return Step(f"commit of {topic} {partition}", ApiKey.OFFSET_COMMIT, change, range(1, 10))
 
     def _forget(self) -> Step:
         if self._random.random() < 0.3:
