@@ -1,8 +1,8 @@
 """Landline answers what Apache Kafka 3.9.1 answers, but for the differences of one table.
 
 Each script and each random walk sends the same requests to a broker of each kind. Every field of every answer is
-compared. ``DIFFERENTIAL_SEED`` is the first seed of the ``DIFFERENTIAL_WALKS`` walks. ``DIFFERENTIAL_AGAINST=landline`` compares two
-Landlines.
+compared. ``DIFFERENTIAL_SEED`` is the first seed of the ``DIFFERENTIAL_WALKS`` walks.
+``DIFFERENTIAL_AGAINST=landline`` compares two Landlines.
 """
 
 from __future__ import annotations
