@@ -242,6 +242,11 @@ integration: setup ## Run tests with real ZooKeeper, brokers and clients on this
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@pytest tests/integration -q -n 2 --dist loadfile $(TEST_ARGS)
 
+.PHONY: differential
+differential: setup ## Send the same requests to Apache Kafka 3.9.1 and to Landline, and compare the answers: SEED=(of random walks) WALKS=3 PEER=landline
+	@tools/apt-ensure $(TEST_PACKAGES)
+	@DIFFERENTIAL_SEED=$(or $(SEED),0) DIFFERENTIAL_WALKS=$(or $(WALKS),3) DIFFERENTIAL_AGAINST=$(or $(PEER),kafka) pytest tests/differential -q $(TEST_ARGS)
+
 .PHONY: cluster-test
 cluster-test: setup ## Run tests on real hosts, in labs of their own
 	@tools/apt-ensure $(TEST_PACKAGES)

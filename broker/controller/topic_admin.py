@@ -19,6 +19,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.client_floors import below_floors
 from broker.config.problems import ConfigError
 from broker.config.topic_config import check_topic_configs
+from broker.config.topic_name import topic_name_problem
 from broker.controller.rules import new_topic as topic_validation
 from broker.controller.rules.placement import assign_replicas
 from broker.protocol.errors import Errors, KafkaError
@@ -143,7 +144,8 @@ class TopicAdmin:
                 Errors.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false"
             )
         with self._store_answers(), self._lock:
-            if not self._store.topic_exists(topic):
+            # A name such as "t/partitions", or none, may be the path of another znode.
+            if topic_name_problem(topic) is not None or not self._store.topic_exists(topic):
                 raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}' does not exist")
             spend()
             self._store.mark_topic_for_deletion(topic)

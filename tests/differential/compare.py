@@ -59,7 +59,7 @@ class Finding(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Intended:
     """A difference that is meant. ``where``, ``path`` and the two values are patterns with ``*``; no ``keys`` are all
-    APIs, and no ``versions`` all versions.
+    APIs, and no ``versions`` all versions. One that depends on time, and so may not be seen, is ``sometimes``.
     """
 
     keys: Sequence[ApiKey]
@@ -69,6 +69,7 @@ class Intended:
     why: str
     where: str = ANYTHING
     versions: Sequence[int] = ()
+    sometimes: bool = False
 
     def explains(self, finding: Finding) -> bool:
         """Whether the finding is this difference."""
@@ -101,7 +102,9 @@ class Ledger:
 
     def unseen(self) -> list[Intended]:
         """The entries that no finding needed: the brokers agree there, or nothing asks them."""
-        return [each for number, each in enumerate(self.table) if number not in self.seen]
+        return [
+            each for number, each in enumerate(self.table) if number not in self.seen and not each.sometimes
+        ]
 
 
 def compare(where: str, key: ApiKey | None, version: int, kafka: Plain, landline: Plain) -> list[Finding]:

@@ -21,6 +21,7 @@ MASKED: Final[Mapping[str, str]] = {
     "throttle_time": "a time",
     "cluster_id": "an id",
     "error_message": "a text",
+    "batch_index_error_message": "a text",
     "documentation": "a text",
     "transaction_start_time": "a time",
     "session_id": "an id",

@@ -1,8 +1,8 @@
 """Landline answers what Apache Kafka 3.9.1 answers, but for the differences of one table.
 
 Each script and each random walk sends the same requests to a broker of each kind. Every field of every answer is
-compared. ``DIFFERENTIAL_SEED`` is the first seed of the walks. ``DIFFERENTIAL_AGAINST=landline`` compares two
-Landlines.
+compared. ``DIFFERENTIAL_SEED`` is the first seed of the ``DIFFERENTIAL_WALKS`` walks.
+``DIFFERENTIAL_AGAINST=landline`` compares two Landlines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from tests.differential.sides import AGAINST, Both, both_sides
 from tests.differential.walk import Walk
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
-SEED, WALKS, STEPS = int(os.environ.get("DIFFERENTIAL_SEED", "0")), 3, 100
+SEED, WALKS = (
+    int(os.environ.get(f"DIFFERENTIAL_{name}", usual)) for name, usual in (("SEED", "0"), ("WALKS", "3"))
+)
+STEPS = 100
 _done: set[str] = set()
 
 
@@ -43,11 +46,12 @@ def test_a_script_gets_the_same_answers(script: Script, both: Both) -> None:
 @pytest.mark.parametrize("seed", range(SEED, SEED + WALKS))
 def test_a_random_walk_gets_the_same_answers_and_ends_in_the_same_state(seed: int, both: Both) -> None:
     walk, history = Walk(seed), []
+    repeated = f"make differential SEED={seed} repeats this"
     both.begin()
 
     def same(turn: Turn) -> None:
         both.take(turn, "random walk")
-        assert not both.found, "\n".join([*history[-15:], "differs:", *map(str, both.found)])
+        assert not both.found, "\n".join([repeated, *history[-15:], "differs:", *map(str, both.found)])
 
     for _ in range(STEPS):
         turn = walk.step()
@@ -58,7 +62,8 @@ def test_a_random_walk_gets_the_same_answers_and_ends_in_the_same_state(seed: in
     for question in walk.records():
         same(question)
     both.look_at_files(walk.existing, "random walk")
-    assert not both.found, "\n".join(map(str, both.found))
+    _done.add("random walk")
+    assert not both.found, "\n".join([repeated, *map(str, both.found)])
 
 
 @pytest.mark.parametrize("key", [55, 59, 64, 68, 69, 71, 72, 73, 74, 75, 1000, -1])
@@ -69,7 +74,7 @@ def test_an_api_that_is_not_of_zookeepers_mode_gets_the_same_end(key: int, both:
 
 @pytest.mark.skipif(AGAINST == "landline", reason="two Landlines do not differ")
 def test_every_intended_difference_is_seen(both: Both) -> None:
-    if _done != {script.name for script in SCRIPTS}:
-        pytest.skip("not all scripts ran")
+    if _done != {"random walk", *(script.name for script in SCRIPTS)}:
+        pytest.skip("not all scripts and a random walk ran")
     unseen = both.ledger.unseen()
     assert not unseen, "\n".join(map(str, unseen))

@@ -181,7 +181,9 @@ class Walk:
             )
             return produced(topic, records, partition, transactional_id=name)
 
-        return Step(f"write {sequence} to {topic} {partition} as {name}", ApiKey.PRODUCE, change)
+        return Step(
+            f"write {sequence} to {topic} {partition} as {name}", ApiKey.PRODUCE, change, range(3, 12)
+        )
 
     def _end(self) -> Step:
         name, who = self._producer()
@@ -203,7 +205,8 @@ class Walk:
             "committed_metadata": "m",
         }
         change = constant(group_id=self._group, **per_partition(topic, **row))
-        return Step(f"commit of {topic} {partition}", ApiKey.OFFSET_COMMIT, change)
+        # Version 0 commits to ZooKeeper in Kafka.
+        return Step(f"commit of {topic} {partition}", ApiKey.OFFSET_COMMIT, change, range(1, 10))
 
     def _forget(self) -> Step:
         if self._random.random() < 0.3:
@@ -260,10 +263,19 @@ def _is_no_longer_there(answer: Plain) -> bool:
     return all(row["error_code"] != "TOPIC_ALREADY_EXISTS" for row in answer["topics"])
 
 
+def _start(at: At, topic: str, partition: int) -> int:
+    """Where the partition's log began when the state was asked for; 0 if there is no such partition."""
+    topics = at.seen["offsets at -2, isolation 0"]["topics"]
+    (rows,) = (each["partitions"] for each in topics if each["name"] == topic)
+    return max(0, next(int(row["offset"]) for row in rows if row["partition_index"] == partition))
+
+
 def _fetch(topic: str, partition: int, isolation: int) -> Change:
     def change(at: At) -> dict[str, Any]:
         (asked,) = fields(ApiKey.FETCH, at.version, at.world)["topics"]
-        rows = [{**asked["partitions"][0], "partition": partition}]
+        rows = [
+            {**asked["partitions"][0], "partition": partition, "fetch_offset": _start(at, topic, partition)}
+        ]
         return {"topics": [{"topic": topic, "partitions": rows}], "isolation_level": isolation}
 
     return change

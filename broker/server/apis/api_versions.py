@@ -1,7 +1,7 @@
 """ApiVersions: the first request of every client, so it is encoded by hand and needs no codec loaded.
 
 Response versions 3 and 4 carry finalized_features_epoch=0 as their only tagged field, as Kafka 3.9 does
-on ZooKeeper.
+on ZooKeeper; an error has none.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ def encode(version: int, error: Errors, *, consumer_groups: bool = True) -> byte
     served = APIS if consumer_groups else APIS.keys() - OF_CONSUMER_GROUPS
     keys = [APIS[key] for key in sorted(served)] if error is not Errors.INVALID_REQUEST else []
     if version >= 3:
+        epoch = b"\0" if error is Errors.INVALID_REQUEST else _FEATURES_EPOCH
         ranges = b"".join(_RANGE.pack(api.key, api.min_version, api.max_version) + b"\0" for api in keys)
-        return _INT16.pack(error) + write_uvarint(len(keys) + 1) + ranges + INT32.pack(0) + _FEATURES_EPOCH
+        return _INT16.pack(error) + write_uvarint(len(keys) + 1) + ranges + INT32.pack(0) + epoch
     ranges = b"".join(_RANGE.pack(api.key, api.min_version, api.max_version) for api in keys)
     body = _INT16.pack(error) + INT32.pack(len(keys)) + ranges
     return body + INT32.pack(0) if version >= 1 else body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
@@ -50,6 +51,7 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
     looks = _Looks(ctx.topic_admin) if validate_only or len(message.topics) > 1 else None
     results: dict[str, bytes] = {}
     created: dict[str, int] = {}
+    ids: dict[str, uuid.UUID] = {}
     for topic in message.topics:
         if topic.name in results:
             continue  # named more than once: it already has its error
@@ -70,17 +72,18 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
             else:
                 results[topic.name] = _encoded(request, _undescribed(topic.name, outcome))
             created[topic.name] = outcome.partitions
+            ids[topic.name] = outcome.topic_id or ZERO_UUID
         except KafkaError as error:
             refused = _refused(topic.name, error) | (_SHOWN if topic.name in described else _HIDDEN)
             results[topic.name] = _encoded(request, refused)
     if validate_only or not created:
-        return _listed(results)
+        return _listed(message, results)
 
     def finish(late: set[str]) -> None:
         for name in late:
             error = KafkaError(Errors.REQUEST_TIMED_OUT, "the topic was created, but has no leaders yet")
-            results[name] = _encoded(request, _refused(name, error))
-        ctx.respond(request, _listed(results))
+            results[name] = _encoded(request, _refused(name, error) | {"topic_id": ids[name]})
+        ctx.respond(request, _listed(message, results))
 
     await_led(ctx, created, codec.to_ms(message.timeout), finish)
     return None
@@ -88,8 +91,7 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
 
 def error_response(message: CreateTopicsRequest, error: KafkaError) -> Fields:
     """The same error for every topic."""
-    topics = {topic.name: _refused(topic.name, error) for topic in message.topics}
-    return {"topics": list(topics.values())}
+    return {"topics": [_refused(topic.name, error) for topic in message.topics]}
 
 
 class _Looks:
@@ -186,5 +188,6 @@ def _encoded(request: Request, result: Result) -> bytes:
     return codec.encode_element(request.api_key, request.api_version, "topics", result)
 
 
-def _listed(results: Mapping[str, bytes]) -> Fields:
-    return Listed({}, "topics", list(results.values()))
+def _listed(message: CreateTopicsRequest, results: Mapping[str, bytes]) -> Fields:
+    """A row for each row of the request, also for a topic that it names again."""
+    return Listed({}, "topics", [results[topic.name] for topic in message.topics])

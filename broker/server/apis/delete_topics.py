@@ -6,7 +6,6 @@ A topic with a replica on a dead broker is gone for clients; its name becomes fr
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from functools import partial
 
 from broker.network.request_channel import Request
@@ -31,21 +30,21 @@ def handle(request: Request, message: DeleteTopicsRequest, ctx: ApiContext) -> F
         refusal = KafkaError(Errors.NOT_CONTROLLER, f"broker {ctx.broker_id} is not the controller")
         return error_response(message, refusal)
     wanted = _wanted(message)
-    names = Counter(_name(topic, ctx) for topic in wanted)
     results: list[Result] = []
-    marked: dict[str, Result] = {}
+    marked: set[str] = set()
     for topic in wanted:
         name = _name(topic, ctx)
         result = _result(topic, Errors.NONE, None)
         results.append(result)
         try:
-            _check(topic, name, names)
+            _check(topic, name)
             assert name is not None
             _check_allowed(request, name, result, ctx)
             count = ctx.metadata_cache.partition_count(name) or 0
-            ctx.topic_admin.delete_topic(name, spend=partial(quota.record, count))
-            marked[name] = result | {"name": name}
-            results[-1] = marked[name]
+            if name not in marked:  # one that is named again is deleted once
+                ctx.topic_admin.delete_topic(name, spend=partial(quota.record, count))
+            result["name"] = name
+            marked.add(name)
         except KafkaError as error:
             result |= {"error_code": _code(error, request.api_version), "error_message": error.message}
     if not marked:
@@ -55,8 +54,9 @@ def handle(request: Request, message: DeleteTopicsRequest, ctx: ApiContext) -> F
         return not ctx.metadata_cache.contains(name) and not ctx.controller.is_deleting(name)
 
     def finish() -> None:
-        for name, result in marked.items():
-            if not is_gone(name):
+        late = {name for name in marked if not is_gone(name)}
+        for result in results:
+            if result["error_code"] is Errors.NONE and result["name"] in late:
                 result |= {
                     "error_code": Errors.REQUEST_TIMED_OUT,
                     "error_message": "the topic is marked for deletion, but not gone yet",
@@ -86,15 +86,13 @@ def _name(topic: tuple[str | None, uuid.UUID | None], ctx: ApiContext) -> str | 
     return name if topic_id is None else ctx.metadata_cache.topic_name(topic_id)
 
 
-def _check(topic: tuple[str | None, uuid.UUID | None], name: str | None, names: Counter[str | None]) -> None:
+def _check(topic: tuple[str | None, uuid.UUID | None], name: str | None) -> None:
     if topic[0] is not None and topic[1] is not None:
         raise KafkaError(Errors.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
     if name is None and topic[1] is not None:
         raise KafkaError(Errors.UNKNOWN_TOPIC_ID, f"no topic has the id {topic[1]}")
     if name is None:
         raise KafkaError(Errors.INVALID_REQUEST, "neither a name nor an id is given")
-    if names[name] > 1:
-        raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
 
 
 def _check_allowed(request: Request, name: str, result: Result, ctx: ApiContext) -> None:

@@ -29,6 +29,8 @@ from broker.server.apis.strangers import introduce
 from broker.utils.topic_partition import TopicPartition
 
 _ENDS = frozenset({LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP})
+# The first versions that may ask for these; smaller timestamps mean nothing in any.
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8, LATEST_TIERED_TIMESTAMP: 9}
 _NOTHING = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_EPOCH)
 _MOST_KEPT = 1_000  # partitions that may wait while their sender is looked up
 
@@ -45,8 +47,8 @@ def is_dear(message: ListOffsetsRequest) -> bool:
 
 def handle(request: Request, message: ListOffsetsRequest, ctx: ApiContext) -> Fields | None:
     """Consumers see offsets up to the high watermark, or with READ_COMMITTED up to the last stable offset;
-    replicas and the debugging consumer see those up to the log end. A partition that is named twice gets
-    INVALID_REQUEST each time and is not searched, as in Kafka.
+    replicas and the debugging consumer see those up to the log end. From version 1 on, a partition that is
+    named twice gets INVALID_REQUEST each time and is not searched, as in Kafka.
     """
     if message.replica_id < 0 or ctx.peers.knows(request.connection):
         return _answers(request, message, ctx)
@@ -71,7 +73,7 @@ def _answers(
     request: Request, message: ListOffsetsRequest, ctx: ApiContext, *, refused: bool = False
 ) -> Fields:
     mentions = Counter((topic.name, p.partition_index) for topic in message.topics for p in topic.partitions)
-    twice = {mention for mention, count in mentions.items() if count > 1}
+    twice = {mention for mention, count in mentions.items() if count > 1 and request.api_version > 0}
     topics = []
     for topic in message.topics:
         if allowed(ctx, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
@@ -99,6 +101,7 @@ def _answer(
     error = Errors.NONE
     timestamp, offset, epoch = _NOTHING
     try:
+        _check_meaning(wanted.timestamp, request.api_version)
         topic_partition = TopicPartition(topic, wanted.partition_index)
         partition = require_leader(
             topic_partition,
@@ -126,6 +129,14 @@ def _answer(
         if error is Errors.OFFSET_NOT_AVAILABLE and request.api_version < 5:
             error = Errors.LEADER_NOT_AVAILABLE
     return _row(wanted, error, timestamp, offset, epoch)
+
+
+def _check_meaning(timestamp: int, version: int) -> None:
+    """Raises UNSUPPORTED_VERSION for a timestamp that means something else than a time, and not yet in this version."""
+    if timestamp < LATEST_TIERED_TIMESTAMP or version < _SINCE.get(timestamp, 0):
+        raise KafkaError(
+            Errors.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}"
+        )
 
 
 def _row(
@@ -172,8 +183,6 @@ def _find(
         return NO_TIMESTAMP, end, partition.state.leader_epoch
     if timestamp == LATEST_TIERED_TIMESTAMP:
         return _NOTHING
-    if timestamp < MAX_TIMESTAMP:
-        raise KafkaError(Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"timestamp {timestamp} has no meaning here")
     found = log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= end:
         return _NOTHING

@@ -12,10 +12,10 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.control_messages import PartitionInfo
-from broker.protocol.epochs import NO_LEADER
+from broker.protocol.epochs import NO_CONTROLLER, NO_LEADER
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fields import Fields
-from broker.protocol.requests import MetadataRequest
+from broker.protocol.requests import MetadataRequest, MetadataRequestTopic
 from broker.security.acls import ResourceType
 from broker.server.access import NOT_ASKED, authorized_cluster_operations, authorized_operations
 from broker.server.apis.context import ApiContext
@@ -27,7 +27,7 @@ from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import INTERNAL_TOPICS
 
 _FIRST_UPDATE_MS = 5_000
-_BY_ID_FROM = 12  # the fields exist from version 10 on, but earlier responses cannot name unknown topics
+_IDS_UNUSED = (10, 11)  # versions that have the field, but whose responses cannot name unknown topics
 _CLUSTER_OPERATIONS = range(8, 11)  # the versions that can ask for them
 
 
@@ -67,6 +67,9 @@ def _answer_late(request: Request, message: MetadataRequest, ctx: ApiContext) ->
 
 
 def _answer(request: Request, message: MetadataRequest, ctx: ApiContext) -> None:
+    if request.api_version in _IDS_UNUSED and any(_asks_by_id(topic) for topic in message.topics or ()):
+        request.respond_fields(_ids_refused(message))
+        return
     snapshot = ctx.metadata_cache.snapshot
     listener = request.connection.listener_name
     wanted = _wanted(message, request.api_version)
@@ -102,11 +105,35 @@ def _wanted(message: MetadataRequest, version: int) -> Wanted | None:
     if topics is None or (version == 0 and not topics):
         return None
     wanted: dict[Any, None] = dict.fromkeys(codec.get(topic, "topic_id") or topic.name for topic in topics)
-    if version < _BY_ID_FROM and not all(isinstance(item, str) for item in wanted):
-        raise ProtocolError(f"Metadata v{version} asks for topics by id: that needs version {_BY_ID_FROM}")
     if None in wanted:
         raise ProtocolError("Metadata asks for a topic that has neither name nor id")
     return tuple(wanted)
+
+
+def _asks_by_id(topic: MetadataRequestTopic) -> bool:
+    return topic.name is None or codec.get(topic, "topic_id") is not None
+
+
+def _ids_refused(message: MetadataRequest) -> Fields:
+    """No brokers, and INVALID_REQUEST for each topic: so Kafka answers a request for ids that comes too early."""
+    rows: list[Fields] = [
+        {
+            "error_code": Errors.INVALID_REQUEST,
+            "name": topic.name or "",
+            "topic_id": codec.get(topic, "topic_id") or ZERO_UUID,
+            "is_internal": False,
+            "partitions": [],
+            "topic_authorized_operations": NOT_ASKED,
+        }
+        for topic in message.topics or ()
+    ]
+    return {
+        "brokers": [],
+        "cluster_id": None,
+        "controller_id": NO_CONTROLLER,
+        "topics": rows,
+        "cluster_authorized_operations": NOT_ASKED,
+    }
 
 
 def _fields(snapshot: Snapshot, listener: str, operations: int, ctx: ApiContext) -> Fields:

@@ -273,14 +273,16 @@ def _writable(
 
 
 def _refusal(records: memoryview | None, version: int) -> PartitionResponse | None:
-    """Kafka's checks before it reads the records: a single batch, and zstd only from version 7 on."""
+    """Kafka's checks before it reads the records: a single batch, and zstd only from version 7 on (except before
+    version 3).
+    """
     if records is None:
         return _NULL_RECORDS
     if len(records) < HEADER_BYTES:
         return None  # the log reports the error
     if HEADER_BYTES <= batch_size_at(records) <= len(records) - HEADER_BYTES:
         return _SEVERAL_BATCHES
-    if version < _ZSTD_FROM and records[_ATTRIBUTES_AT] & CODEC_MASK == _ZSTD:
+    if BATCHES_FROM <= version < _ZSTD_FROM and records[_ATTRIBUTES_AT] & CODEC_MASK == _ZSTD:
         return _ZSTD_TOO_EARLY
     return None
 

@@ -12,11 +12,14 @@ def _prepared(at: At) -> Fields:
     return {"topics": [new_topic(name) for name in names]}
 
 
+_GIVEN_UP = [f"joined-by-version-{number}" for number in range(4, 10)]
 EVERY_REQUEST = Script(
     "every request",
     [
         Step("topics to change", ApiKey.CREATE_TOPICS, _prepared, (7,)),
         *(Step(api.name, api.key) for api in APIS.values()),
+        # Each broker would forget them at a time of its own, and other scripts list all groups.
+        Step("groups that nobody joined", ApiKey.DELETE_GROUPS, constant(groups_names=_GIVEN_UP), (2,)),
     ],
 )
 _TO_BROKERS = (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)

@@ -69,6 +69,7 @@ PRODUCE = Script(
         _produce("with wrong acks", batch(b"one"), acks=2),
         _produce("too much", batch(b"x" * 200), "small"),
         _produce("no key where one is needed", batch(b"one"), "compacted"),
+        _produce("no keys where they are needed", batch(b"one", b"two"), "compacted", versions=range(3, 12)),
         _produce("a key where one is needed", batch(b"one", key=b"k"), "compacted"),
         _produce("at the log's time", batch(b"one"), "stamped"),
         _produce("a wrong checksum", _corrupt(batch(b"one"))),
@@ -248,6 +249,18 @@ def _led(topic: str, *, epoch: int, leader: Callable[[World], int]) -> Change:
     return change
 
 
+def _alive(*others: int) -> Change:
+    """UpdateMetadata: these brokers are alive too, at a port where nobody listens."""
+
+    def change(at: At) -> Fields:
+        own: Row = {**fields(ApiKey.UPDATE_METADATA, 8, at.world)["live_brokers"][0]}
+        endpoint = {**own["endpoints"][0], "port": 1}
+        rows = [{**own, "id_": other, "endpoints": [endpoint]} for other in others]
+        return {"live_brokers": [own, *rows], "topic_states": []}
+
+    return change
+
+
 _LEADERS_REQUESTS: Final = (
     ("fetch", ApiKey.FETCH, lambda topic, epoch: fetched(topic, current_leader_epoch=epoch)),
     ("list", ApiKey.LIST_OFFSETS, lambda topic, epoch: _listed(-1, topic, current_leader_epoch=epoch)),
@@ -281,6 +294,7 @@ LEADERSHIP = Script(
             for name, key, make in _LEADERS_REQUESTS
             for epoch in (-1, 0, 3, 4)
         ),
+        Step("another broker", ApiKey.UPDATE_METADATA, _alive(NOBODY), (8,)),
         Step(
             "another leader", ApiKey.LEADER_AND_ISR, _led("followed", epoch=1, leader=lambda _: NOBODY), (7,)
         ),
@@ -300,6 +314,7 @@ LEADERSHIP = Script(
             ApiKey.DESCRIBE_PRODUCERS,
             constant(topics=[{"name": "followed", "partition_indexes": [0]}]),
         ),
+        Step("no other broker", ApiKey.UPDATE_METADATA, _alive(), (8,)),
     ],
 )
 

@@ -203,6 +203,7 @@ TRANSACTIONS = Script(
         ),
         Step("init as it was", ApiKey.INIT_PRODUCER_ID, _init_again, (3, 4, 5)),
         Step("init as it was, again", ApiKey.INIT_PRODUCER_ID, _init_again, (3, 4, 5)),
+        Step("describe after another's init", ApiKey.DESCRIBE_TRANSACTIONS, _named("tx")),
         Step("add after another's init", ApiKey.ADD_PARTITIONS_TO_TXN, _add(_as(), 0), _NEW_ADD),
     ],
     in_rounds=True,

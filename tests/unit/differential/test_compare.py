@@ -120,3 +120,7 @@ def test_an_entry_for_something_else_forgives_nothing_and_stays_unseen(changes) 
     ledger = Ledger([unneeded])
     assert ledger.unexplained(FINDINGS) == FINDINGS
     assert ledger.unseen() == [unneeded]
+
+
+def test_an_entry_that_is_only_sometimes_needed_may_stay_unseen() -> None:
+    assert Ledger([entry(path="other", sometimes=True)]).unseen() == []

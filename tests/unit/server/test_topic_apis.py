@@ -167,6 +167,7 @@ def test_each_topic_has_its_own_error(cluster):
         "none": Errors.INVALID_PARTITIONS,
         "twice": Errors.INVALID_REQUEST,
     }
+    assert [row.name for row in rows].count("twice") == 2
     assert "live brokers, 1" in next(row for row in rows if row.name == "wide").error_message
 
 
@@ -189,7 +190,9 @@ def test_an_answer_that_waits_too_long_is_a_time_out(cluster):
 
 def test_without_time_nothing_is_waited_for(cluster):
     cluster.send(ApiKey.CREATE_TOPICS, 7, create(topic("t"), timeout=0))
-    assert codes(cluster.answer().topics) == [Errors.REQUEST_TIMED_OUT]
+    (row,) = cluster.answer().topics
+    assert row.error_code == Errors.REQUEST_TIMED_OUT
+    assert row.topic_id == cluster.store.topic_assignment("t").topic_id
 
 
 def test_validation_alone_is_answered_at_once(cluster):
@@ -249,22 +252,32 @@ def test_a_topic_is_deleted_by_its_id(cluster):
 def test_deletions_are_refused_one_by_one(cluster):
     cluster.store.create_topic("t", {0: (1,)}, {})
     wanted = [
-        {"name": "t"},
-        {"name": "t"},
         {"name": "x"},
+        {"name": "x"},
+        {"name": "t/partitions"},
+        {"name": ""},
         {"name": None, "topic_id": uuid.uuid4()},
         {"name": "t", "topic_id": uuid.uuid4()},
         {"name": None},
     ]
     answer = cluster.send(ApiKey.DELETE_TOPICS, 6, {"topics": wanted, "timeout": 30_000})
     assert codes(answer.responses) == [
-        Errors.INVALID_REQUEST,
-        Errors.INVALID_REQUEST,
+        Errors.UNKNOWN_TOPIC_OR_PARTITION,
+        Errors.UNKNOWN_TOPIC_OR_PARTITION,
+        Errors.UNKNOWN_TOPIC_OR_PARTITION,
         Errors.UNKNOWN_TOPIC_OR_PARTITION,
         Errors.UNKNOWN_TOPIC_ID,
         Errors.INVALID_REQUEST,
         Errors.INVALID_REQUEST,
     ]
+    assert not cluster.store.is_marked_for_deletion("t")
+
+
+def test_a_topic_that_is_named_twice_is_deleted_once(cluster):
+    cluster.store.create_topic("t", {0: (1,)}, {})
+    cluster.send(ApiKey.DELETE_TOPICS, 6, {"topics": [{"name": "t"}, {"name": "t"}], "timeout": 30_000})
+    cluster.forget("t", 1)
+    assert codes(cluster.answer().responses) == [Errors.NONE, Errors.NONE]
 
 
 @pytest.mark.parametrize(
