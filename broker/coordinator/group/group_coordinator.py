@@ -160,6 +160,7 @@ class GroupCoordinator:
         for cell in self._registry.cells():
             forget = self._forgetting(cell)
             cell.run(partial(commits.expire, retention_ms=retention_ms, forget=forget))
+        self._registry.forget_all_ended()
 
     def partition_for(self, group_id: str) -> int:
         """The partition of __consumer_offsets that stores the group."""
