@@ -125,7 +125,7 @@ class GroupCoordinator:
         )
         self._active = False
         if metrics is not None:
-            register_metrics(metrics, self._registry, self._memory)
+            register_metrics(metrics, self._registry, self._memory, self._ownership.load_times)
 
     # -- start and stop
 
