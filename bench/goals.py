@@ -21,6 +21,7 @@ START_TO_ANSWER_S = Goal(value=0.5)
 RSS_IDLE = Goal(times=8)
 RSS_LOADED = Goal(times=15)
 FSYNC = Goal(times=2)
+TRANSACTION_CPU = Goal(times=2)
 MANY_PARTITIONS = Goal(times=1)
 # By the number of partitions and the operation; for all others Landline must not be behind.
 MANY_PARTITIONS_S = {

@@ -22,7 +22,7 @@ from rig.ports import free_port
 from rig.zookeeper import ZooKeeperServer
 
 # The same for all: the tests' settings are reset to the defaults, a group's first rebalance does not wait,
-# and one broker cannot hold three replicas of the internal topics.
+# and one broker cannot hold three replicas of the internal topics (see _TRANSACTION_LOG_OF_THREE).
 CONFIG: Mapping[str, object] = {
     "auto.create.topics.enable": "false",
     "controlled.shutdown.retry.backoff.ms": 5000,
@@ -33,6 +33,11 @@ CONFIG: Mapping[str, object] = {
     "transaction.state.log.num.partitions": 50,
     "transaction.state.log.replication.factor": 1,
     "zookeeper.session.timeout.ms": 18000,
+}
+# As the defaults are: with three brokers transactions are stored as safely as the records in them.
+_TRANSACTION_LOG_OF_THREE: Mapping[str, object] = {
+    "transaction.state.log.min.isr": 2,
+    "transaction.state.log.replication.factor": 3,
 }
 # Deleted topics must release their pages before the next run.
 QUICK_DELETES: Mapping[str, object] = {"log.segment.delete.delay.ms": 100}
@@ -73,7 +78,7 @@ class Factory:
         self, directory: Path, count: int = 1, config: Mapping[str, object] = QUICK_DELETES
     ) -> list[BrokerProcess]:
         """Returns the brokers of a new cluster, prepared as an operator does, not started."""
-        settings = {**CONFIG, **config}
+        settings = {**CONFIG, **(_TRANSACTION_LOG_OF_THREE if count == 3 else {}), **config}
         made: list[BrokerProcess]
         if self.target is Target.KRAFT:
             voters = {node: free_port() for node in range(1, count + 1)}

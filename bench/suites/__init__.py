@@ -21,6 +21,7 @@ from bench.suites import (
     startup,
     throughput,
     tls,
+    transactions,
 )
 from bench.workload import Suite
 
@@ -34,6 +35,7 @@ SUITES: tuple[Suite, ...] = (
     durability.SUITE,
     compression.SUITE,
     groups.SUITE,
+    transactions.SUITE,
     memory.SUITE,
     neighbour.SUITE,
     kept.SUITE,
@@ -42,6 +44,7 @@ SUITES: tuple[Suite, ...] = (
     partitions.SUITE,
     many_partitions.SUITE,
     replication.SUITE,
+    transactions.REPLICATED_SUITE,
     replication.FAILOVER_SUITE,
     scaling.SUITE,
 )

@@ -19,6 +19,7 @@ from broker.coordinator.group.group import GroupState
 from broker.coordinator.group.group_coordinator import GroupCoordinator
 from broker.coordinator.group.messages import JoinRequest, JoinResult, MemberIdentity, SyncRequest, SyncResult
 from broker.coordinator.group.records import OffsetAndMetadata
+from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
 from broker.protocol.produce_messages import PartitionResponse
 from broker.record.batch import Record, build_batch, iter_batches, read_records
@@ -213,7 +214,7 @@ class Harness:
                 self.coordinator.on_election(partition, 0)
             self.scheduler.run()
 
-    def new_coordinator(self) -> GroupCoordinator:
+    def new_coordinator(self, metrics: Metrics | None = None) -> GroupCoordinator:
         coordinator = GroupCoordinator(
             self.config,
             1,
@@ -224,6 +225,7 @@ class Harness:
             scheduler=self.scheduler,
             clock=self.clock,
             topics=lambda: self.topics,
+            metrics=metrics,
         )
         coordinator.startup()
         return coordinator

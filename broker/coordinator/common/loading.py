@@ -7,6 +7,8 @@ from typing import Final
 
 import structlog
 
+from broker.coordinator.common.load_times import LoadTimes
+from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 
 _FIRST_RETRY_MS: Final = 500
@@ -19,7 +21,8 @@ class Loading:
     while this broker leads the partition.
 
     ``what`` is loaded, for the log. ``is_current`` says whether the load for this partition and leader epoch is
-    still needed. ``load`` does it, and may raise anything.
+    still needed. ``load`` does it, and may raise anything. It returns whether the partition is served now. ``times``
+    has how long the loads took.
     """
 
     def __init__(
@@ -27,19 +30,27 @@ class Loading:
         scheduler: KafkaScheduler,
         what: str,
         is_current: Callable[[int, int], bool],
-        load: Callable[[int, int], None],
+        load: Callable[[int, int], bool],
+        *,
+        clock: Clock,
     ) -> None:
         self._scheduler = scheduler
         self._what = what
         self._is_current = is_current
         self._load = load
+        self._clock = clock
+        self.times = LoadTimes(clock)
 
-    def schedule(
-        self, partition: int, leader_epoch: int, delay_ms: int = 0, retry_ms: int = _FIRST_RETRY_MS
+    def schedule(self, partition: int, leader_epoch: int) -> None:
+        self._schedule(partition, leader_epoch, self._clock.monotonic_ms(), 0, _FIRST_RETRY_MS)
+
+    def _schedule(
+        self, partition: int, leader_epoch: int, since_ms: int, delay_ms: int, retry_ms: int
     ) -> None:
         def load() -> None:
             try:
-                self._load(partition, leader_epoch)
+                if self._load(partition, leader_epoch):
+                    self.times.record(self._clock.monotonic_ms() - since_ms)
             except Exception as error:  # errors of the disk and of the log, retried below
                 _log.exception(
                     "coordinator_load_failed",
@@ -48,7 +59,8 @@ class Loading:
                     retry_ms=retry_ms,
                     reason=str(error),
                 )
-                self.schedule(partition, leader_epoch, retry_ms, min(2 * retry_ms, _LAST_RETRY_MS))
+                next_ms = min(2 * retry_ms, _LAST_RETRY_MS)
+                self._schedule(partition, leader_epoch, since_ms, retry_ms, next_ms)
 
         if self._is_current(partition, leader_epoch):
             self._scheduler.schedule(f"load-{self._what}-{partition}", load, delay_ms)

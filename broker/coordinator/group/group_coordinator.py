@@ -125,7 +125,7 @@ class GroupCoordinator:
         )
         self._active = False
         if metrics is not None:
-            register_metrics(metrics, self._registry, self._memory)
+            register_metrics(metrics, self._registry, self._memory, self._ownership.load_times)
 
     # -- start and stop
 
@@ -160,6 +160,7 @@ class GroupCoordinator:
         for cell in self._registry.cells():
             forget = self._forgetting(cell)
             cell.run(partial(commits.expire, retention_ms=retention_ms, forget=forget))
+        self._registry.forget_all_ended()
 
     def partition_for(self, group_id: str) -> int:
         """The partition of __consumer_offsets that stores the group."""

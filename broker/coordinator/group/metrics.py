@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker.coordinator.common.load_times import LoadTimes, register_load_times
 from broker.coordinator.group.group import GroupState
 from broker.coordinator.group.kinds import state_of
 from broker.coordinator.group.memory import GroupMemory
 from broker.coordinator.group.registry import GroupRegistry
 from broker.metrics.registry import Metrics
+from broker.utils.topic_partition import GROUP_METADATA_TOPIC
 
 _PREFIX: Final = "kafka_coordinator_group_groupmetadatamanager_"
 
 
-def register_metrics(metrics: Metrics, registry: GroupRegistry, memory: GroupMemory) -> None:
-    """Registers the gauges. Their values are computed at each scrape; no state is kept for them."""
+def register_metrics(
+    metrics: Metrics, registry: GroupRegistry, memory: GroupMemory, load_times: LoadTimes
+) -> None:
+    """Registers the gauges. Their values are computed at each scrape."""
 
     def offsets() -> float:
         return sum(len(cell.group.offsets) for cell in registry.cells())
@@ -30,6 +34,7 @@ def register_metrics(metrics: Metrics, registry: GroupRegistry, memory: GroupMem
         "Memory used by groups, their members and their offsets, in bytes",
         lambda: memory.held,
     )
+    register_load_times(metrics, "kafka_server_groupcoordinatormetrics_", GROUP_METADATA_TOPIC, load_times)
     for state in GroupState:
         name = _PREFIX + "numgroups" + state.value.lower()
         metrics.gauge(name, f"Groups in state {state.value}", _count_of(registry, state))

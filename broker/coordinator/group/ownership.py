@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from broker.coordinator.common.load_times import LoadTimes
 from broker.coordinator.common.loading import Loading
 from broker.coordinator.common.replay import ReadableLog
 from broker.coordinator.group.cell import GroupCell
@@ -45,7 +46,11 @@ class Ownership:
         self._make_cell = make_cell
         self._clock = clock
         self._limits = limits
-        self._loading = Loading(scheduler, "groups", registry.is_current, self._load)
+        self._loading = Loading(scheduler, "groups", registry.is_current, self._load, clock=clock)
+
+    @property
+    def load_times(self) -> LoadTimes:
+        return self._loading.times
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
         if self._registry.continues(partition, leader_epoch):
@@ -72,17 +77,17 @@ class Ownership:
         for cell in cells:
             cell.run(unload)
 
-    def _load(self, partition: int, leader_epoch: int) -> None:
+    def _load(self, partition: int, leader_epoch: int) -> bool:
         started_ms = self._clock.monotonic_ms()
         log = self._log_of(partition)
         if log is None:
             raise LookupError(f"__consumer_offsets-{partition} is led here but has no log")
         loaded = replay(log, partition, lambda: self._registry.is_current(partition, leader_epoch))
         if loaded is None:
-            return
+            return False
         cells = [self._make_cell(group, partition) for group in self._groups(loaded)]
         if not self._registry.publish(partition, leader_epoch, cells):
-            return
+            return False
         for cell in cells:
             cell.run(self._start)
         say = _log.info if cells else _log.debug  # most of the 50 partitions of a young cluster are empty
@@ -94,6 +99,7 @@ class Ownership:
             offsets=sum(len(cell.group.offsets) for cell in cells),
             took_ms=self._clock.monotonic_ms() - started_ms,
         )
+        return True
 
     def _start(self, group: Group, now: Moment) -> Effects:
         """Starts all sessions now. A group with more members than ``group.max.size`` rebalances."""

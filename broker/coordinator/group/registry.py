@@ -7,11 +7,11 @@ loading. Leader epochs identify elections, which may be reported late or out of 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 from broker.coordinator.common.led_partitions import LedPartitions
 from broker.coordinator.group.cell import GroupCell
+from broker.coordinator.group.open_groups import OpenGroups
 from broker.protocol.errors import Errors
 
 
@@ -28,9 +28,7 @@ class GroupRegistry:
         self._lock = threading.Lock()  # lock order 34
         self._cells: dict[str, GroupCell] = {}
         self._led = LedPartitions()
-        # Cells that may have offsets in open transactions, by partition, each with its current number of commits in
-        # progress.
-        self._in_transactions: dict[int, dict[GroupCell, int]] = {}
+        self._open = OpenGroups()
 
     def find(self, group_id: str) -> GroupCell | None:
         return self._cells.get(group_id)
@@ -65,45 +63,49 @@ class GroupRegistry:
                 cell = self._cells[group_id] = make(group_id, partition)
             return cell
 
-    @contextmanager
-    def noting_transaction(self, cell: GroupCell) -> Iterator[None]:
-        """Within it, a producer commits offsets of the group in a transaction. :meth:`in_transactions` has the
-        group from its beginning until the group has no such offsets.
+    def noting_transaction(self, cell: GroupCell, producer_id: int) -> Callable[[], None]:
+        """A producer begins to commit offsets of the group in a transaction: :meth:`in_transaction` finds the group
+        from now on. Returns what is to be called when the commit is answered; only the first call counts.
         """
         with self._lock:
-            if self._cells.get(cell.group.group_id) is cell:
-                cells = self._in_transactions.setdefault(cell.partition, {})
-                cells[cell] = cells.get(cell, 0) + 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                cells = self._in_transactions.get(cell.partition, {})
-                if cell in cells:
-                    cells[cell] -= 1
+            if self._cells.get(cell.group.group_id) is not cell:
+                return _nothing
+            self._open.begin(cell, producer_id)
+        pending = [producer_id]
 
-    def in_transactions(self, partition: int) -> list[GroupCell] | None:
-        """The cells of a partition that may have offsets in open transactions, without those that have none any
-        more. None if the partition is not served here now.
+        def finish() -> None:
+            with self._lock:
+                if pending:
+                    self._open.finish(cell, pending.pop())
+
+        return finish
+
+    def in_transaction(self, partition: int, producer_id: int) -> list[GroupCell] | None:
+        """The cells of a partition that may have offsets in the producer's open transaction. None if the partition
+        is not served here now.
         """
         with self._lock:
             if self._led.refusal(partition) is not None:
                 return None
-            cells = self._in_transactions.get(partition, {})
-            for cell in [
-                cell
-                for cell, commits in cells.items()
-                if commits == 0 and not cell.group.offsets.in_transactions
-            ]:
-                del cells[cell]
-            return list(cells)
+            return self._open.of(partition, producer_id)
+
+    def forget_ended(self, partition: int, producer_id: int) -> None:
+        """Forgets the cells that have no offsets of the producer any more."""
+        with self._lock:
+            self._open.forget_ended(partition, producer_id)
+
+    def forget_all_ended(self) -> None:
+        """The same for all producers, of whom groups and topics with offsets may have been deleted."""
+        with self._lock:
+            known = self._open.producers()
+        for partition, producer_id in known:
+            self.forget_ended(partition, producer_id)
 
     def remove(self, cell: GroupCell) -> None:
         """Removes a dead group, unless a new group has taken its name."""
         with self._lock:
             if self._cells.get(cell.group.group_id) is cell:
                 del self._cells[cell.group.group_id]
-                self._in_transactions.get(cell.partition, {}).pop(cell, None)
 
     def continues(self, partition: int, leader_epoch: int) -> bool:
         """Whether this election only continues the ownership: with the next epoch in sequence, no other
@@ -132,8 +134,7 @@ class GroupRegistry:
                 return False
             for cell in cells:
                 self._cells[cell.group.group_id] = cell
-                if cell.group.offsets.in_transactions:
-                    self._in_transactions.setdefault(partition, {})[cell] = 0
+                self._open.load(cell)
             return True
 
     def resign(self, partition: int, leader_epoch: int | None) -> list[GroupCell] | None:
@@ -147,5 +148,9 @@ class GroupRegistry:
         taken = [cell for cell in self._cells.values() if cell.partition == partition]
         for cell in taken:
             del self._cells[cell.group.group_id]
-        self._in_transactions.pop(partition, None)
+        self._open.drop(partition)
         return taken
+
+
+def _nothing() -> None:
+    pass

@@ -47,6 +47,10 @@ class TransactionalOffsets:
         """Whether the producer has an offset here, or one that is being written."""
         return producer_id in self._appended or producer_id in self._writing
 
+    def producers(self) -> list[int]:
+        """The producers that have an offset here, or one that is being written."""
+        return [*self._appended, *(self._writing.keys() - self._appended.keys())]
+
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether an open transaction has an offset for the partition (KIP-447)."""
         return partition in self._unstable

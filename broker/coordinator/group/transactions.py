@@ -12,6 +12,7 @@ from functools import partial
 from broker.coordinator.group import txn_commits
 from broker.coordinator.group.append_errors import verification_error
 from broker.coordinator.group.cell import GroupCell
+from broker.coordinator.group.commits import CommitErrors
 from broker.coordinator.group.memory import Admission
 from broker.coordinator.group.registry import GroupRegistry
 from broker.coordinator.group.txn_commits import TransactionalCommit
@@ -85,8 +86,18 @@ class GroupTransactions:
             request.respond(txn_commits.refused(request, found))
             return
         max_chars, admits = self._metadata_max_chars, self._admission_of(group_id)
-        with self._registry.noting_transaction(found):
-            found.run(lambda group, _now: txn_commits.commit(group, request, max_chars, admits))
+        finish = self._registry.noting_transaction(found, request.producer.producer_id)
+
+        def respond(errors: CommitErrors) -> None:
+            finish()
+            request.respond(errors)
+
+        noted = request._replace(respond=respond)
+        try:
+            found.run(lambda group, _now: txn_commits.commit(group, noted, max_chars, admits))
+        except BaseException:
+            finish()
+            raise
         admits.tell()
 
     def on_marker(self, marker: OffsetsMarker) -> None:
@@ -102,8 +113,10 @@ class GroupTransactions:
 
     def _end(self, marker: OffsetsMarker) -> bool:
         """Ends the transaction in its groups. False if the partition is not served here now."""
-        cells = self._registry.in_transactions(marker.partition)
-        for cell in cells or ():
+        cells = self._registry.in_transaction(marker.partition, marker.producer_id)
+        if cells is None:
+            return False
+        for cell in cells:
             if cell.group.offsets.in_transactions.has(marker.producer_id):
                 cell.run(
                     partial(
@@ -113,4 +126,5 @@ class GroupTransactions:
                         committed=marker.committed,
                     )
                 )
-        return cells is not None
+        self._registry.forget_ended(marker.partition, marker.producer_id)
+        return True

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.coordinator.common.load_times import register_load_times
 from broker.coordinator.transaction.marker_channel_manager import TransactionMarkerChannelManager
 from broker.coordinator.transaction.memory import TransactionMemory
 from broker.coordinator.transaction.state_manager import TransactionStateManager
 from broker.metrics.registry import Metrics
+from broker.utils.topic_partition import TRANSACTION_STATE_TOPIC
 
 _MARKERS: Final = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
 
@@ -18,7 +20,7 @@ def register_metrics(
     memory: TransactionMemory,
     markers: TransactionMarkerChannelManager,
 ) -> None:
-    """Registers the gauges. Their values are computed at each scrape; no state is kept for them."""
+    """Registers the gauges. Their values are computed at each scrape."""
     metrics.gauge(
         _MARKERS + "unknowndestinationqueuesize",
         "Markers that wait for a leader of their partitions",
@@ -28,6 +30,12 @@ def register_metrics(
         _MARKERS + "logappendretryqueuesize",
         "Ended transactions whose last record is appended again",
         lambda: markers.log_append_retries,
+    )
+    register_load_times(
+        metrics,
+        "kafka_server_transactioncoordinatormetrics_",
+        TRANSACTION_STATE_TOPIC,
+        states.load_times,
     )
     metrics.gauge(
         "landline_transactional_ids",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import structlog
 
 from broker.coordinator.common.led_partitions import LedPartitions
+from broker.coordinator.common.load_times import LoadTimes
 from broker.coordinator.common.loading import Loading
 from broker.coordinator.common.replay import ReadableLog
 from broker.coordinator.transaction.loader import replay
@@ -44,7 +45,13 @@ class TransactionStateManager:
         self._lock = threading.Lock()  # lock order 29
         self._led = LedPartitions()
         self._partitions: dict[int, TransactionPartition] = {}
-        self._loading = Loading(scheduler, "transactions", self._led.is_current, self._load)
+        self._loading = Loading(
+            scheduler, "transactions", self._led.is_current, self._load, clock=parts.clock
+        )
+
+    @property
+    def load_times(self) -> LoadTimes:
+        return self._loading.times
 
     @property
     def is_loading(self) -> bool:
@@ -87,7 +94,7 @@ class TransactionStateManager:
         for partition in former:
             partition.resign()
 
-    def _load(self, partition: int, leader_epoch: int) -> None:
+    def _load(self, partition: int, leader_epoch: int) -> bool:
         started_ms = self._parts.clock.monotonic_ms()
         log = self._log_of(partition)
         if log is None:
@@ -96,7 +103,7 @@ class TransactionStateManager:
             log, partition, lambda: self._led.is_current(partition, leader_epoch), self._load_bytes
         )
         if transactions is None:
-            return
+            return False
         loaded = TransactionPartition(partition, leader_epoch, self._parts, transactions)
         completions = loaded.pending_completions()
         with self._lock:
@@ -105,7 +112,7 @@ class TransactionStateManager:
                 self._partitions[partition] = loaded
         if not is_published:
             loaded.resign()
-            return
+            return False
         say = _log.info if transactions else _log.debug  # most partitions of a young cluster are empty
         say(
             "transactions_loaded",
@@ -117,3 +124,4 @@ class TransactionStateManager:
         )
         for completion in completions:
             self._parts.send_markers(completion)
+        return True

@@ -14,6 +14,8 @@ from broker.coordinator.group.records import (
     encode_offset_key,
     encode_offset_value,
 )
+from broker.metrics.exposition import Exposition
+from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 from tests.support.group_fakes import APPEND_ERRORS, Answers, Harness
@@ -338,3 +340,15 @@ def test_deletion_that_cannot_be_stored_says_so(h):
     h.commit({TP: 5})
     h.appender.error = Errors.NOT_LEADER_OR_FOLLOWER
     assert deleted(h).result is Errors.NOT_COORDINATOR
+
+
+def test_the_times_of_loads_are_exported_by_kafkas_names() -> None:
+    h = Harness(elect=False)
+    metrics = Metrics()
+    coordinator = h.new_coordinator(metrics)
+    coordinator.on_election(0, 0)
+    h.advance(70)
+    h.scheduler.run()
+    page = Exposition(metrics).text().decode()
+    for name in ("partitionloadtimemax", "partitionloadtimeavg"):
+        assert f"\nkafka_server_groupcoordinatormetrics_{name} 70.0\n" in page

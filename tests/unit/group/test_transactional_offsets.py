@@ -106,11 +106,17 @@ class Transactions(Harness):
     """A coordinator, with the requests of a transactional producer."""
 
     def commit_in_transaction(
-        self, offsets: dict[TopicPartition, int], *, group: str = "g1", generation: int = -1, member: str = ""
+        self,
+        offsets: dict[TopicPartition, int],
+        *,
+        group: str = "g1",
+        generation: int = -1,
+        member: str = "",
+        pid: int = PID,
     ) -> Answers:
         answers = Answers()
         request = TransactionalCommit(
-            ProducerOfBatch(PID, 0),
+            ProducerOfBatch(pid, 0),
             MemberIdentity(member),
             generation,
             {partition: value(offset) for partition, offset in offsets.items()},
@@ -223,22 +229,60 @@ def test_members_and_generations_are_checked_if_they_are_named(h: Transactions) 
         assert refused.result == {A: error}
 
 
-def test_groups_without_an_open_transaction_are_not_searched_for_a_marker(h: Transactions) -> None:
+def found(h: Transactions, producer_id: int = PID) -> list[str]:
+    """The groups in which a marker of the producer is looked for."""
+    cells = h.coordinator._registry.in_transaction(0, producer_id)
+    assert cells is not None
+    return sorted(cell.group.group_id for cell in cells)
+
+
+def test_a_marker_is_looked_for_in_its_producers_groups_alone(h: Transactions) -> None:
     h.commit({A: 1}, group="other")
     h.commit_in_transaction({A: 5})
-    registry = h.coordinator._registry
-    assert [cell.group.group_id for cell in registry.in_transactions(0) or ()] == ["g1"]
+    h.commit_in_transaction({A: 5}, group="g2")
+    h.commit_in_transaction({A: 5}, group="g3", pid=PID + 1)
+    for _ in range(2):
+        assert found(h) == ["g1", "g2"]
+        assert found(h, PID + 1) == ["g3"]
+        h.restart()
     h.end(committed=True)
-    assert registry.in_transactions(0) == []
-    assert registry.in_transactions(7) is None
+    assert found(h) == []
+    assert found(h, PID + 1) == ["g3"]
+    assert h.coordinator._registry.in_transaction(7, PID) is None
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_commit_that_fails_is_forgotten_when_it_is_answered(is_answered: bool, h: Transactions) -> None:
+    h.appender.hold = True
+    h.commit_in_transaction({A: 5})
+    if is_answered:
+        h.appender.release(Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    assert found(h) == ([] if is_answered else ["g1"])
+
+
+def test_a_group_is_found_until_each_of_the_producers_commits_is_answered(h: Transactions) -> None:
+    h.appender.hold = True
+    h.commit_in_transaction({A: 5})
+    h.commit_in_transaction({B: 6})
+    h.end(committed=True)
+    assert found(h) == ["g1"]
+    h.appender.release()
+    assert found(h) == []
+
+
+def test_a_deleted_group_is_forgotten_with_the_next_expiry(h: Transactions) -> None:
+    h.commit_in_transaction({A: 5})
+    h.coordinator.delete("g1", lambda _error: None)
+    h.coordinator.delete_expired()
+    assert found(h) == []
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_marker_of_another_producer_does_not_hide_a_group_whose_commit_begins(
+def test_the_marker_before_a_commit_does_not_hide_the_group_for_the_next_one(
     committed: bool, h: Transactions, monkeypatch
 ) -> None:
     def run_between_markers(cell: GroupCell, decide: Callable[..., Effects]) -> None:
-        h.coordinator.transactions.on_marker(OffsetsMarker(0, PID + 1, 0, True))
+        h.coordinator.transactions.on_marker(OffsetsMarker(0, PID, 0, True))
         monkeypatch.undo()
         cell.run(decide)
         h.end(committed=committed)
@@ -246,7 +290,7 @@ def test_a_marker_of_another_producer_does_not_hide_a_group_whose_commit_begins(
     monkeypatch.setattr(GroupCell, "run", run_between_markers)
     h.commit_in_transaction({A: 5})
     assert h.stable(A) == (5 if committed else -1)
-    assert h.coordinator._registry.in_transactions(0) == []
+    assert found(h) == []
 
 
 def test_offsets_beyond_the_memory_are_refused() -> None:

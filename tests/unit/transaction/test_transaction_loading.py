@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from broker.coordinator.transaction.decisions import ProducerIdAndEpoch
@@ -132,3 +134,40 @@ def test_a_broker_that_stops_answers_as_one_that_is_no_coordinator(h: Harness) -
     h.coordinator.shutdown()
     assert h.add(producer) is Errors.COORDINATOR_NOT_AVAILABLE
     assert h.coordinator.list_transactions([], [], -1).error is Errors.COORDINATOR_NOT_AVAILABLE
+
+
+def load_times(h: Harness) -> tuple[float, float]:
+    """The longest and the average load, as the metrics have them."""
+    return h.states.load_times.longest(), h.states.load_times.average()
+
+
+def test_the_time_of_a_load_has_the_wait_for_a_thread_and_the_attempts_that_failed() -> None:
+    h = Harness(elect=False)
+    log = h.appender.log(0)
+    log.append_records((encode_key("t"), None))
+    log.broken = True
+    h.elect(0, load=False)
+    h.advance(30)
+    h.scheduler.run()
+    assert h.states.is_loading
+    log.broken = False
+    h.advance(500)
+    h.scheduler.run()
+    assert load_times(h) == (530, 530)
+
+
+def test_loads_count_for_a_minute_and_those_that_came_to_nothing_not_at_all() -> None:
+    h = Harness(elect=False)
+    h.elect(0, load=False)
+    h.coordinator.on_resignation(0, 1)
+    h.scheduler.run()
+    assert all(map(math.isnan, load_times(h)))
+    for leader_epoch, waited_ms in ((2, 10), (4, 40)):
+        h.elect(leader_epoch, load=False)
+        h.advance(waited_ms)
+        h.scheduler.run()
+    assert load_times(h) == (40, 25)
+    h.advance(60_000)
+    assert load_times(h) == (40, 40)
+    h.advance(1)
+    assert all(map(math.isnan, load_times(h)))
