@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,14 +81,18 @@ def cache_dir() -> Path:
 
 def connector_jars(directory: Path | None = None) -> list[Path]:
     """The paths of the connector's jars; downloads missing ones. Raises ``JarError``."""
-    directory = directory or cache_dir()
+    return present_jars(CONNECTOR, directory or cache_dir())
+
+
+def present_jars(jars: Sequence[Jar], directory: Path) -> list[Path]:
+    """The paths of these jars in the directory; downloads missing ones. Raises ``JarError``."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise JarError(
             f"cannot make {directory}: {error.strerror}; set LANDLINE_CACHE to a directory of yours"
         ) from error
-    return [_present_or_fetched(jar, directory) for jar in CONNECTOR]
+    return [_present_or_fetched(jar, directory) for jar in jars]
 
 
 def _present_or_fetched(jar: Jar, directory: Path) -> Path:

@@ -147,6 +147,11 @@ def _offset(reader: Consumer, partition: TopicPartition) -> int | None:
 
 def read_committed(bootstrap: str, topic: str) -> list[bytes]:
     """The values of partition 0 that committed transactions wrote, up to its end."""
+    return [message.value() or b"" for message in committed_records(bootstrap, topic)]
+
+
+def committed_records(bootstrap: str, topic: str, partitions: int = 1) -> list[Message]:
+    """The records that committed transactions wrote, up to each partition's end, in order within it."""
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -156,16 +161,18 @@ def read_committed(bootstrap: str, topic: str) -> list[bytes]:
             "isolation.level": "read_committed",
         }
     )
-    reader.assign([TopicPartition(topic, 0, 0)])
-    found: list[bytes] = []
+    reader.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    found: list[Message] = []
+    ended: set[int | None] = set()
     try:
-        while True:
+        while len(ended) < partitions:
             message = reader.poll(TIMEOUT_S)
             assert message is not None, f"{topic}: nothing came after {len(found)} records"
             error = message.error()
             if error is None:
-                found.append(message.value() or b"")
+                found.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                return found
+                ended.add(message.partition())
     finally:
         reader.close()
+    return found

@@ -7,6 +7,7 @@ JVM there, ``Exit.exit``, raises here and tells the exit code.
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,9 +39,10 @@ class Ran:
 class KafkaJvm:
     """A running JVM; ``java`` names its classes by their packages."""
 
-    def __init__(self, gateway: JavaGateway) -> None:
+    def __init__(self, gateway: JavaGateway, process: subprocess.Popen[bytes]) -> None:
         self.java = gateway.jvm
         self._gateway = gateway
+        self._process = process
         io = self.java.java.io
         self._printed, self._said = io.ByteArrayOutputStream(), io.ByteArrayOutputStream()
         # Scala's Console and log4j keep the streams that they find first, so these stay.
@@ -49,13 +51,13 @@ class KafkaJvm:
         self._exits_raise()
 
     def run(self, tool: str, *arguments: str, text: str = "") -> Ran:
-        """Runs one of ``KAFKAS`` to its end, with ``text`` as its input."""
+        """Runs one of ``KAFKAS``, or another class, to its end, with ``text`` as its input."""
         self._printed.reset()
         self._said.reset()
         self.java.System.setIn(self.java.java.io.ByteArrayInputStream(text.encode()))
         thrown = ""
         try:
-            self._class(KAFKAS[tool]).main(self.strings(arguments))
+            self._class(KAFKAS.get(tool, tool)).main(self.strings(arguments))
         except Py4JJavaError as error:
             thrown = str(error)
         said = self._said.toString() + thrown
@@ -63,6 +65,12 @@ class KafkaJvm:
         exited = _EXITED.search(said)
         code = int(exited[1]) if exited else int(bool(thrown))
         return Ran(code, self._printed.toString(), said)
+
+    def kill(self) -> None:
+        """Ends the JVM by SIGKILL; only what carries the calls is closed before."""
+        self._gateway.shutdown()
+        self._process.kill()
+        self._process.wait(30)
 
     def strings(self, values: Sequence[str]) -> Any:
         """A ``String[]``."""
@@ -108,12 +116,16 @@ class KafkaJvm:
 
 
 @contextmanager
-def kafka_jvm(log: Path, version: str = KAFKA_VERSION, tokens_from: str = "") -> Iterator[KafkaJvm]:
-    """Starts a JVM; its log goes to the file. It may fetch tokens from the URL ``tokens_from`` only."""
+def kafka_jvm(
+    log: Path, version: str = KAFKA_VERSION, tokens_from: str = "", more: Sequence[Path] = ()
+) -> Iterator[KafkaJvm]:
+    """Starts a JVM, with ``more`` jars than Kafka's; its log goes to the file. It may fetch tokens from the URL
+    ``tokens_from`` only.
+    """
     flags = ["-Xmx160m", *SHORT_LIVED_JVM, "-Dlandline.log.level=WARN", "-Dlandline.log.target=System.err"]
-    with log.open("w") as out:
+    with log.open("a") as out:
         port, process = launch_gateway(
-            classpath=classpath(version),
+            classpath=":".join([classpath(version), *map(str, more)]),
             javaopts=[*flags, f"-D{OAUTH_URLS}={tokens_from}"],
             die_on_exit=True,
             redirect_stderr=out,
@@ -124,9 +136,10 @@ def kafka_jvm(log: Path, version: str = KAFKA_VERSION, tokens_from: str = "") ->
         converts = java_gateway.get_return_value
         java_gateway.get_return_value = get_return_value
         try:
-            yield KafkaJvm(gateway)
+            yield KafkaJvm(gateway, process)
         finally:
             java_gateway.get_return_value = converts
-            gateway.shutdown()
+            if process.poll() is None:
+                gateway.shutdown()
             process.stdin.close()
             process.wait(30)
