@@ -17,6 +17,7 @@ from broker.log.log_context import LogContext
 from broker.log.log_offsets import LogOffsets
 from broker.log.log_producers import LogProducers
 from broker.log.log_segments import Segments
+from broker.log.producers.markers import up_to_cut_marker
 from broker.log.producers.producer_state import BatchMetadata
 from broker.log.producers.verification import VerificationGuard
 from broker.log.results import AppendInfo
@@ -51,10 +52,12 @@ class CheckedBatches(NamedTuple):
 
 
 class FetchedBatches(NamedTuple):
-    """What a leader sent, with its batches up to the first one that is incomplete or fails its checksum."""
+    """What a leader sent, with its batches up to the first one that is incomplete, fails its checksum, or is a
+    marker that is cut short.
+    """
 
     records: memoryview
-    headers: list[BatchHeader]
+    headers: Sequence[BatchHeader]
 
 
 class LogAppender:
@@ -235,12 +238,15 @@ class LogAppender:
         """
         where = self._context.topic_partition
         try:
-            return FetchedBatches(records, validator.check_fetched(records, where))
+            headers: Sequence[BatchHeader] = validator.check_fetched(records, where)
         except KafkaError:
             if not begins_old(records):
                 raise
-        records = upgraded_fetch(records, where)
-        return FetchedBatches(records, validator.check_fetched(records, where))
+            records = upgraded_fetch(records, where)
+            headers = validator.check_fetched(records, where)
+        if any_has_producer(headers):
+            headers = up_to_cut_marker(records, headers)
+        return FetchedBatches(records, headers)
 
     def append_fetched(self, checked: FetchedBatches, leader_epoch: int) -> AppendInfo:
         """Appends a result of :meth:`check_fetched`. Raises as :meth:`append_as_follower`."""

@@ -7,6 +7,7 @@ the transaction coordinator.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from broker.protocol.errors import Errors, KafkaError
@@ -44,6 +45,24 @@ def read_marker(view: memoryview, position: int, header: BatchHeader) -> Transac
             if kind in (_ABORT, _COMMIT):
                 return TransactionMarker(kind == _COMMIT, coordinator_epoch)
     return None
+
+
+def up_to_cut_marker(view: memoryview, headers: Sequence[BatchHeader]) -> Sequence[BatchHeader]:
+    """Those of the batches in ``view`` that come before the first marker that is cut short: mostly all.
+
+    Raises KafkaError(CORRUPT_MESSAGE) if that is the first batch.
+    """
+    position = 0
+    for number, header in enumerate(headers):
+        if header.is_control:
+            try:
+                read_marker(view, position, header)
+            except KafkaError:
+                if number:
+                    return headers[:number]
+                raise
+        position += header.size_bytes
+    return headers
 
 
 def build_marker(producer_id: int, producer_epoch: int, marker: TransactionMarker, now_ms: int) -> memoryview:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from broker.log.results import AbortedTransaction, LogRead
 from broker.log.segments import txn_index
 from broker.log.segments.txn_index import TransactionIndex
 from broker.protocol.errors import Errors, KafkaError
+from broker.record.batch import Record, build_batch
+from broker.record.validator import AppendOrigin
 from tests.support.clocks import ManualClock
 from tests.support.logs import batch, open_log, unlimited
 from tests.support.transactions import ABORT, COMMIT, end, write
@@ -333,3 +336,37 @@ def aborted_in(log: Log) -> int:
     write(log, b"a", pid=pid)
     end(log, ABORT, pid)
     return log.log_end_offset - 1
+
+
+# -- markers that are cut short
+
+
+def cut_marker(base_offset: int = 0) -> memoryview:
+    """A control batch with a valid checksum, whose record ends within the marker's value."""
+    record = Record(b"\0\0\0\1", b"\0\0\0", (), 1000)
+    options: dict[str, Any] = {
+        "producer_id": PID,
+        "producer_epoch": 0,
+        "transactional": True,
+        "control": True,
+    }
+    return memoryview(bytearray(build_batch([record], base_offset=base_offset, **options)))
+
+
+def test_a_leader_refuses_a_marker_that_is_cut_short_before_it_is_written(log):
+    write(log, b"a", pid=PID)
+    append = partial(log.append_as_leader, cut_marker(), 0)
+    assert refusal(append, origin=AppendOrigin.COORDINATOR) is Errors.CORRUPT_MESSAGE
+    assert refusal(append, origin=AppendOrigin.CLIENT) is Errors.INVALID_RECORD
+    assert log.log_end_offset == 1
+    end(log, COMMIT, PID)
+
+
+def test_a_follower_takes_what_comes_before_a_marker_that_is_cut_short(log, tmp_path):
+    write(log, b"a", pid=PID)
+    fetched = memoryview(bytes(log.read_bytes(0, 1 << 20)) + bytes(cut_marker(1)))
+    follower = open_log(tmp_path / "follower")
+    assert follower.append_as_follower(fetched).last_offset == 0
+    assert refusal(follower.append_as_follower, cut_marker(1)) is Errors.CORRUPT_MESSAGE
+    assert follower.log_end_offset == 1
+    assert follower.producer_state.has_open_transaction(PID)
