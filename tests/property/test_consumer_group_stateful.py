@@ -257,7 +257,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def what_is_not_to_be_written_is_in_the_log(self):
-        if self.group.unstored:
+        if self.group.unstored.noted:
             return
         stored = self.stored()
         assert stored.epoch == self.group.epoch

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.coordinator.group.group import GroupState
 from broker.coordinator.group.kinds import state_of
 from broker.coordinator.group.memory import GroupMemory
 from broker.coordinator.group.registry import GroupRegistry
+from broker.coordinator.group.states import GroupState
 from broker.metrics.registry import Metrics
 
 _PREFIX: Final = "kafka_coordinator_group_groupmetadatamanager_"

@@ -10,12 +10,13 @@ from broker.coordinator.common.loading import Loading
 from broker.coordinator.common.replay import ReadableLog
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.consumer import heartbeats
-from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.group import Group
 from broker.coordinator.group.loader import Offsets, Replay, replay
 from broker.coordinator.group.messages import Effects, GroupLimits, Moment
 from broker.coordinator.group.rebalance import prepare_rebalance, unload
 from broker.coordinator.group.records import GroupRecord
 from broker.coordinator.group.registry import GroupRegistry
+from broker.coordinator.group.states import GroupState
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 

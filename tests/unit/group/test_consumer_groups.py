@@ -189,6 +189,12 @@ def test_a_wrong_regular_expression_is_refused_and_changes_nothing(world):
 # --- leaving, sessions and time to revoke
 
 
+def test_a_regular_expression_that_no_key_can_hold_is_refused(world):
+    regex = "[" + "\N{GRINNING FACE}" * 9_000 + "]"
+    assert world.enter("a", subscribed_regex=regex).error is Errors.INVALID_REQUEST
+    assert world.described().members == ()
+
+
 def test_the_partitions_of_a_member_that_leaves_go_to_the_others(world):
     world.enter("a")
     world.enter("b")
@@ -228,6 +234,19 @@ def test_a_static_member_that_comes_back_gets_its_partitions_without_a_rebalance
     assert (back.error, parts(back)) == (Errors.NONE, {0, 1})
     assert world.described().epoch == epoch
     assert world.beat("a", 2, instance_id="i").error is Errors.FENCED_INSTANCE_ID
+
+
+def test_a_member_id_that_is_in_use_is_not_taken_by_a_static_member(world):
+    world.enter("a")
+    world.beat("a", 1)
+    assert world.enter("c").error is Errors.NONE
+    assert parts(world.beat("a", 1, owned=owned(0, 1, 2, 3))) == {0, 1}
+    assert world.beat("a", 1, owned=owned(0, 1)).member_epoch == 2
+    assert world.enter("a", instance_id="new").error is Errors.FENCED_MEMBER_EPOCH
+    world.enter("i", instance_id="one")
+    world.beat("i", -2, instance_id="one")
+    assert world.enter("c", instance_id="one").error is Errors.FENCED_MEMBER_EPOCH
+    assert parts(world.beat("c", 2)) == {2}
 
 
 def test_an_instance_id_is_not_given_away_while_its_member_lives(world):
@@ -285,6 +304,47 @@ def test_answers_wait_for_the_log(world):
     assert again.waiting, "it tells what is not stored yet"
     world.appender.release()
     assert parts(joined.result) == parts(again.result) == {0, 1, 2, 3}
+
+
+def test_an_answer_waits_only_for_what_was_being_written_when_it_was_given(world):
+    world.enter("a")
+    world.enter("b")
+    world.beat("b", 2)
+    world.appender.hold = True
+    world.send("a", 1, rack_id="r0")
+    quiet = world.send("b", 2)
+    for number in range(1, 4):
+        world.send("a", 1, rack_id=f"r{number}")
+    assert quiet.waiting
+    world.appender.held.pop(0)(Errors.NONE)
+    assert quiet.error is Errors.NONE
+
+
+def test_a_write_that_fails_does_not_bring_old_records_back(world):
+    world.enter("a")
+    world.appender.hold = True
+    world.send("a", 1, rack_id="old")
+    world.send("a", 1, rack_id="new")
+    held, world.appender.held, world.appender.hold = world.appender.held, [], False
+    for answer, error in zip(held, (Errors.REQUEST_TIMED_OUT, Errors.NONE), strict=True):
+        answer(error)
+    world.beat("a", 1)
+    world.restart()
+    assert [member.rack_id for member, _ in world.described().members] == ["new"]
+
+
+@pytest.mark.parametrize("failing", [(0, 1), (1, 0)])
+def test_of_two_writes_that_fail_the_later_one_is_written_again(world, failing):
+    world.enter("a")
+    world.appender.hold = True
+    world.send("a", 1, rack_id="old")
+    world.send("a", 1, rack_id="new")
+    held, world.appender.held, world.appender.hold = world.appender.held, [], False
+    for number in failing:
+        held[number](Errors.REQUEST_TIMED_OUT)
+    world.beat("a", 1)
+    world.restart()
+    assert [member.rack_id for member, _ in world.described().members] == ["new"]
 
 
 @pytest.mark.parametrize(("error", "told"), APPEND_ERRORS)
@@ -420,9 +480,7 @@ def test_describe_groups_does_not_know_a_consumer_group(world):
     assert world.state() == "Dead"
 
 
-def test_the_protocols_do_not_mix_while_there_are_members(world):
-    world.enter("a")
-    assert world.join().error is Errors.INCONSISTENT_GROUP_PROTOCOL
+def test_without_a_policy_a_classic_group_with_members_takes_no_consumer(world):
     world.stable_group(group="g2")
     assert world.enter("a", group="g2").error is Errors.GROUP_ID_NOT_FOUND
     assert world.described("g2").error is Errors.GROUP_ID_NOT_FOUND
@@ -445,12 +503,15 @@ def test_a_group_without_members_goes_to_the_other_protocol_and_back_with_its_of
     assert set(left.values()) == {None}
 
 
-def test_a_group_stays_a_consumer_group_until_its_tombstones_are_written(world):
+def test_without_its_tombstones_a_group_is_a_consumer_group_to_the_next_coordinator(world):
     world.enter("a")
     world.beat("a", -1)
+    joined = world.join()
+    world.advance(3_000)
     world.appender.error = Errors.NOT_ENOUGH_REPLICAS
-    assert world.join().error is Errors.COORDINATOR_NOT_AVAILABLE
+    assert world.sync(joined.result).error is Errors.COORDINATOR_NOT_AVAILABLE
     world.appender.error = Errors.NONE
+    world.restart()
     assert parts(world.enter("b")) == {0, 1, 2, 3}
     before = world.described()
     world.restart()
