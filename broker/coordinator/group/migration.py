@@ -165,12 +165,14 @@ def replace(group: Group, consumer: ConsumerGroup) -> None:
 
 
 def maybe_downgrade(group: Group, now: Moment, limits: GroupLimits) -> Effects:
-    """Makes the group a classic one if only classic members are left. They have to join again."""
+    """Makes the group a classic one if only classic members are left. They have to join again. Until then those of
+    the last epoch may commit with it as their generation.
+    """
     consumer = group.consumer
     if consumer is None or step(group, MembersEvent.CHANGED, limits) is not MigrationStep.DOWNGRADE:
         return []
     members = [_classic_member(member, consumer) for member in consumer.members.values()]
-    generation_id = consumer.epoch
+    generation_id = max(member.member_epoch for member in consumer.members.values())
     replace(group, consumer)
     group.protocol_type, group.generation_id = CONSUMER_PROTOCOL_TYPE, generation_id
     for member in members:
