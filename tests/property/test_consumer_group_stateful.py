@@ -192,10 +192,10 @@ class Groups(RuleBasedStateMachine):
         start(self.group, self.now(), LIMITS)
 
     def stored(self) -> ConsumerGroup:
-        stored = StoredConsumerGroup()
+        stored = StoredConsumerGroup("g")
         for key, value in self.log.items():
             stored.feed(decode_key(key), value)
-        return stored.restore("g")
+        return stored.restore()
 
     @rule()
     def everything_settles(self):

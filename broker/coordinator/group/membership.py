@@ -151,11 +151,11 @@ def check_transactional_commit(
     """
     if group.state is GroupState.DEAD:
         return Errors.COORDINATOR_NOT_AVAILABLE
+    if generation_id < 0 and member_id == NO_MEMBER_ID and group_instance_id is None:
+        return Errors.NONE
     if group.consumer is not None:
         return commit_error(group.consumer, member_id, generation_id, transactional=True)
     if generation_id < 0 and group.state is GroupState.EMPTY:
-        return Errors.NONE
-    if generation_id < 0 and member_id == NO_MEMBER_ID and group_instance_id is None:
         return Errors.NONE
     error = group.identity_error(member_id, group_instance_id)
     if error is not None:

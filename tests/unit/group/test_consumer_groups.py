@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.group.consumer.records import KeyKind, decode_key, is_of_consumer_group
+from broker.coordinator.group.consumer.records import (
+    ConsumerGroupKey,
+    CurrentAssignmentRecord,
+    KeyKind,
+    MemberMetadataRecord,
+    TopicRecord,
+    decode_key,
+    encode_current,
+    encode_epoch,
+    encode_key,
+    encode_member,
+    encode_target,
+    encode_topics,
+    is_of_consumer_group,
+)
+from broker.coordinator.group.membership import check_transactional_commit
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 from tests.support.consumer_group_fakes import SESSION_MS, TOPIC, ConsumerHarness, parts
@@ -424,6 +439,16 @@ def test_a_member_commits_and_fetches_with_its_epoch(world):
     assert fetch("g1", [TP], require_stable=False, member=("b", 1))[0] is Errors.UNKNOWN_MEMBER_ID
 
 
+def test_a_producer_that_knows_no_members_commits_in_its_transaction(world):
+    """KIP-447: old producers name only the group."""
+    world.enter("a")
+    (cell,) = world.coordinator._registry.cells()
+    assert check_transactional_commit(cell.group, "", None, -1) is Errors.NONE
+    assert check_transactional_commit(cell.group, "x", None, -1) is Errors.UNKNOWN_MEMBER_ID
+    assert check_transactional_commit(cell.group, "a", None, 7) is Errors.ILLEGAL_GENERATION
+    assert check_transactional_commit(cell.group, "a", None, 1) is Errors.NONE
+
+
 def test_anyone_commits_to_a_group_without_members(world):
     world.enter("a")
     world.beat("a", -1)
@@ -516,6 +541,87 @@ def test_without_its_tombstones_a_group_is_a_consumer_group_to_the_next_coordina
     before = world.described()
     world.restart()
     assert world.described() == before
+
+
+def stored_group(epoch, assignment_epoch, *members):
+    """The records of a group with these members: their epochs and partitions, which are also their targets."""
+    yield KeyKind.GROUP_METADATA, "", encode_epoch(epoch)
+    yield KeyKind.TARGET_METADATA, "", encode_epoch(assignment_epoch)
+    yield KeyKind.PARTITION_METADATA, "", encode_topics([TopicRecord(TOPIC, "t", 4)])
+    for number, (member_epoch, partitions) in enumerate(members):
+        metadata = MemberMetadataRecord(None, None, "c", "/h", ("t",), None, REBALANCE_MS, None)
+        yield KeyKind.MEMBER_METADATA, f"m{number}", encode_member(metadata)
+        yield KeyKind.TARGET_MEMBER, f"m{number}", encode_target(owned(*partitions))
+        current = CurrentAssignmentRecord(member_epoch, 0, 0, owned(*partitions), {})
+        yield KeyKind.CURRENT_MEMBER, f"m{number}", encode_current(current)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        pytest.param(stored_group(1, 1, (2, {0, 1, 2, 3})), id="a-members-epoch"),
+        pytest.param(stored_group(1, 2, (1, {0, 1, 2, 3})), id="the-targets-epoch"),
+        pytest.param(stored_group(1, 1, (1, {0, 1})), id="a-target"),
+        pytest.param(stored_group(1, 1, (1, {0, 1, 2, 3}), (1, {3})), id="the-other-target"),
+    ],
+)
+def test_a_group_of_which_only_a_part_was_written_is_assigned_again(records):
+    """Of one change the first batch may be in the log and the second not, or the other way round."""
+    world = coordinator_of(
+        *((encode_key(ConsumerGroupKey(kind, "g1", name)), value) for kind, name, value in records)
+    )
+    for _ in range(3):
+        for member, _ in world.described().members:
+            has = dict(member.assigned)
+            world.beat(member.member_id, member.member_epoch, owned=has)
+            world.beat(
+                member.member_id, world.epochs()[member.member_id], owned=world.targets()[member.member_id]
+            )
+    assert world.described().state == "Stable"
+    assert sorted(n for target in world.targets().values() for n in target.get(TOPIC, ())) == [0, 1, 2, 3]
+
+
+def classic_records():
+    """The records of a classic group that has come and gone."""
+    world = ConsumerHarness()
+    (joined,) = world.stable_group()
+    with_member = records_of(world)
+    world.leave(joined.member_id)
+    return with_member, records_of(world)
+
+
+def records_of(world):
+    return [(r.key, r.value) for r in world.appender.log(0).records()]
+
+
+def coordinator_of(*records):
+    """A coordinator that has just read these records."""
+    world = ConsumerHarness()
+    world.appender.log(0).append_records(*records)
+    world.restart()
+    return world
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_the_later_kind_of_group_is_taken_from_the_log(world, left):
+    """A Kafka that does not know consumer groups may have led the partition meanwhile."""
+    world.enter("a")
+    later = coordinator_of(*records_of(world), *classic_records()[left])
+    assert later.coordinator.list_groups((), ())[1][0].kind == "classic"
+    later.advance(SESSION_MS)
+    later.coordinator.delete_expired()
+    later.restart()
+    assert later.coordinator.list_groups((), ())[1] == []
+    assert set(dict(records_of(later)).values()) == {None}
+
+
+def test_a_consumer_group_behind_a_classic_one_leaves_nothing_of_it(world):
+    world.enter("a")
+    later = coordinator_of(*classic_records()[1], *records_of(world))
+    assert later.described() == world.described()
+    later.beat("a", -1)
+    later.coordinator.delete_expired()
+    assert set(dict(records_of(later)).values()) == {None}
 
 
 def test_waiting_requests_are_answered_when_another_broker_takes_over(world):

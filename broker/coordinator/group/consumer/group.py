@@ -15,6 +15,7 @@ from typing import Final
 from broker.coordinator.group.consumer.assignors import NOTHING, Assignment
 from broker.coordinator.group.consumer.member import ConsumerMember, MemberState
 from broker.coordinator.group.consumer.records import (
+    TOMBSTONE_ORDER,
     ConsumerGroupKey,
     CurrentAssignmentRecord,
     KeyKind,
@@ -150,8 +151,7 @@ class ConsumerGroup:
     def remove(self, member_id: str) -> None:
         """Removes a member, its target and its deadlines."""
         member = self.members[member_id]
-        # Kafka reads the tombstones in this order only.
-        for kind in (KeyKind.CURRENT_MEMBER, KeyKind.TARGET_MEMBER, KeyKind.MEMBER_METADATA):
+        for kind in TOMBSTONE_ORDER[:3]:
             self._note(kind, None, member_id)
         self._replace(member, None)
         self.weight -= assignment_weight(self.targets.pop(member_id, NOTHING))
@@ -218,7 +218,7 @@ class ConsumerGroup:
         for member_id in list(self.members):
             self.remove(member_id)
         self.drop_unused_regexes()
-        for kind in (KeyKind.TARGET_METADATA, KeyKind.PARTITION_METADATA, KeyKind.GROUP_METADATA):
+        for kind in TOMBSTONE_ORDER[-3:]:
             self._note(kind, None)
 
     def _note(self, kind: KeyKind, value: bytes | None, name: str = "") -> None:
@@ -247,6 +247,29 @@ class ConsumerGroup:
         self._reconciled = sum(
             member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()
         )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its records fit together. Those of one change are several batches, of which some may be missing."""
+        epochs = [member.member_epoch for member in self.members.values()]
+        if max(epochs, default=0) > self.assignment_epoch or self.assignment_epoch > self.epoch:
+            return False
+        if self.epoch > self.assignment_epoch:
+            return True  # the targets are computed again anyway
+        targets = Counter(
+            (topic, number)
+            for target in self.targets.values()
+            for topic, numbers in target.items()
+            for number in numbers
+        )
+        wanted = sum(topic.partitions for name, topic in self.topics.items() if self.is_subscribed(name))
+        return not self.members or (len(targets) >= wanted and targets.total() == len(targets))
+
+    def repair_epoch(self) -> None:
+        """Raises the epoch above all others, so that the targets are computed with the next request."""
+        epochs = [member.member_epoch for member in self.members.values()]
+        self.epoch = max(self.epoch, self.assignment_epoch, *epochs, 0)
+        self.bump_epoch()
 
     # -- deadlines
 
