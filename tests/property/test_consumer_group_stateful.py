@@ -192,10 +192,10 @@ class Groups(RuleBasedStateMachine):
         start(self.group, self.now(), LIMITS)
 
     def stored(self) -> ConsumerGroup:
-        stored = StoredConsumerGroup()
+        stored = StoredConsumerGroup("g")
         for key, value in self.log.items():
             stored.feed(decode_key(key), value)
-        return stored.restore("g")
+        return stored.restore()
 
     @rule()
     def everything_settles(self):
@@ -257,7 +257,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def what_is_not_to_be_written_is_in_the_log(self):
-        if self.group.unstored:
+        if self.group.unstored.noted:
             return
         stored = self.stored()
         assert stored.epoch == self.group.epoch

@@ -11,8 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.group import Group
 from broker.coordinator.group.messages import JoinResult, MemberIdentity
+from broker.coordinator.group.states import GroupState
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 from tests.support.group_fakes import Answers, Harness, recounted_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any, Final
 
+from broker.coordinator.group.consumer.assignors import Assignment
 from broker.coordinator.group.consumer.messages import ClusterTopics, HeartbeatRequest, HeartbeatResult
 from broker.coordinator.group.consumer.records import TopicRecord
 from broker.coordinator.group.consumer_groups import ConsumerGroupDescription
@@ -48,6 +49,14 @@ class ConsumerHarness(Harness):
 
     def described(self, group: str = Harness.GROUP) -> ConsumerGroupDescription:
         return self.coordinator.consumers.describe(group)
+
+    def epochs(self) -> dict[str, int]:
+        """The members' epochs."""
+        return {member.member_id: member.member_epoch for member, _ in self.described().members}
+
+    def targets(self) -> dict[str, Assignment]:
+        """The members' target assignments."""
+        return {member.member_id: target for member, target in self.described().members}
 
 
 def parts(result: HeartbeatResult) -> set[int] | None:

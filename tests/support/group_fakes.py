@@ -15,10 +15,10 @@ from broker.config.broker_config import BrokerConfig
 from broker.coordinator.group import weights
 from broker.coordinator.group.commits import CommitRequest
 from broker.coordinator.group.consumer.messages import no_topics
-from broker.coordinator.group.group import GroupState
 from broker.coordinator.group.group_coordinator import GroupCoordinator
 from broker.coordinator.group.messages import JoinRequest, JoinResult, MemberIdentity, SyncRequest, SyncResult
 from broker.coordinator.group.records import OffsetAndMetadata
+from broker.coordinator.group.states import GroupState
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
 from broker.protocol.produce_messages import PartitionResponse

@@ -68,9 +68,10 @@ KEYS: Final = (
     Key("group.consumer.max.size", INT, INT_MAX, MEDIUM, valid=at_least(1), use=USED,
         doc="KIP-848 groups: members per group."),
     Key("group.consumer.migration.policy", STRING, "disabled", MEDIUM,
-        valid=one_of("disabled", "downgrade", "upgrade", "bidirectional", ignore_case=True),
-        doc="KIP-848 groups: migration of groups with members between group protocols. Landline migrates only groups "
-            "without members, as with `disabled`."),
+        valid=one_of("disabled", "downgrade", "upgrade", "bidirectional", ignore_case=True), use=USED,
+        doc="KIP-848 groups: which groups change their protocol while they have members. `upgrade`: a classic group "
+            "of consumers, when the first member with `group.protocol=consumer` joins. `downgrade`: a consumer "
+            "group, when the last such member has gone."),
     Key("group.share.enable", BOOLEAN, False, MEDIUM,
         doc="Share groups (KIP-932)."),
     Key("group.share.delivery.count.limit", INT, 5, MEDIUM, valid=between(2, 10),

@@ -9,12 +9,13 @@ from typing import TypeVar
 
 import structlog
 
-from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.dispatch import on_time
+from broker.coordinator.group.group import Group
 from broker.coordinator.group.kinds import epoch_of, member_count, state_of
 from broker.coordinator.group.memory import GroupMemory
 from broker.coordinator.group.messages import NEVER_MS, Append, Effects, GroupLimits, Moment, Reply
 from broker.coordinator.group.offsets_log import OffsetsLog
-from broker.coordinator.group.rebalance import on_time
+from broker.coordinator.group.states import GroupState
 from broker.protocol.errors import Errors
 from broker.utils.clock import Clock
 from broker.utils.line_budget import LineBudget

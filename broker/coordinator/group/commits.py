@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker.coordinator.group.append_errors import commit_error
-from broker.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group, GroupState
+from broker.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
 from broker.coordinator.group.kinds import is_vacant
 from broker.coordinator.group.membership import check_commit
 from broker.coordinator.group.memory import Admits, admits_all
@@ -28,6 +28,7 @@ from broker.coordinator.group.records import (
     encode_offset_key,
     encode_offset_value,
 )
+from broker.coordinator.group.states import GroupState
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 
@@ -222,10 +223,14 @@ def _die(group: Group, now: Moment) -> list[tuple[bytes, None]]:
     group.transition_to(GroupState.DEAD, now)
     group.pending_members.clear()
     group.wake_at_ms = NEVER_MS
+    unstored = group.leftover
     if group.consumer is not None:
         group.consumer.end()
-        return [(key, None) for key in group.consumer.take_unstored()]
-    return [(encode_group_key(group.group_id), None)] if group.generation_id > 0 else []
+        unstored = group.consumer.unstored
+    keys = [] if unstored is None else list(unstored.noted)
+    if group.consumer is None and group.generation_id > 0:
+        keys.append(encode_group_key(group.group_id))
+    return [(key, None) for key in keys]
 
 
 def _tombstones(group: Group, partitions: Sequence[TopicPartition]) -> list[tuple[bytes, None]]:

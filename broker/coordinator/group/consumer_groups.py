@@ -7,8 +7,10 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from broker.coordinator.common.records import MalformedRecord
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.consumer import heartbeats
+from broker.coordinator.group.consumer.answers import answer
 from broker.coordinator.group.consumer.assignors import Assignment
 from broker.coordinator.group.consumer.checks import request_error
 from broker.coordinator.group.consumer.group import ConsumerGroup
@@ -19,13 +21,22 @@ from broker.coordinator.group.consumer.messages import (
     HeartbeatRequest,
     HeartbeatResult,
 )
-from broker.coordinator.group.conversion import to_consumer
-from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.consumer.unstored import PendingAnswer
+from broker.coordinator.group.group import Group
 from broker.coordinator.group.kinds import state_of
 from broker.coordinator.group.memory import Admission
-from broker.coordinator.group.messages import Effects, Moment, Reply
+from broker.coordinator.group.messages import Effects, GroupLimits, Moment, Reply
+from broker.coordinator.group.migration import (
+    MembersEvent,
+    MigrationStep,
+    adopt,
+    maybe_downgrade,
+    step,
+    upgraded,
+)
 from broker.coordinator.group.registry import GroupRegistry
-from broker.protocol.errors import Errors
+from broker.coordinator.group.states import GroupState
+from broker.protocol.errors import Errors, KafkaError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +61,7 @@ class ConsumerGroups:
     def __init__(
         self,
         registry: GroupRegistry,
-        limits: ConsumerGroupLimits,
+        limits: GroupLimits,
         topics: Callable[[], ClusterTopics],
         *,
         enabled: bool,
@@ -67,7 +78,7 @@ class ConsumerGroups:
         self._admits = admission_of
 
     def heartbeat(self, group_id: str, request: HeartbeatRequest) -> None:
-        wrong = request_error(group_id, request, self._limits)
+        wrong = request_error(group_id, request, self._limits.consumers)
         if wrong is not None:
             request.respond(HeartbeatResult(wrong.error_code, wrong.message))
             return
@@ -88,7 +99,7 @@ class ConsumerGroups:
             return ConsumerGroupDescription(error)
         if cell is None:
             return _not_found(group_id)
-        return cell.ask(lambda group, _now: _describe(group, self._limits))
+        return cell.ask(lambda group, _now: _describe(group, self._limits.consumers))
 
     def _cell(self, group_id: str, request: HeartbeatRequest) -> GroupCell | Errors:
         """The group's cell, which a member that joins creates."""
@@ -102,7 +113,7 @@ def _heartbeat(
     group: Group,
     request: HeartbeatRequest,
     now: Moment,
-    limits: ConsumerGroupLimits,
+    limits: GroupLimits,
     topics: ClusterTopics,
     *,
     admits: Admission,
@@ -110,14 +121,42 @@ def _heartbeat(
     if group.state is GroupState.DEAD:
         return [Reply(request.respond, HeartbeatResult(Errors.COORDINATOR_NOT_AVAILABLE))]
     consumer = group.consumer
-    if consumer is None and request.member_epoch == JOIN_EPOCH:
-        consumer = to_consumer(group)
     if consumer is None:
-        message = f"Group {group.group_id} is not a consumer group."
-        return [Reply(request.respond, HeartbeatResult(Errors.GROUP_ID_NOT_FOUND, message))]
-    effects = heartbeats.heartbeat(consumer, request, now, limits, topics, admits=admits)
+        return _join_classic(group, request, now, limits, topics, admits=admits)
+    effects = heartbeats.heartbeat(consumer, request, now, limits.consumers, topics, admits=admits)
     _wake(group, consumer, request.member_id)
-    return effects
+    return effects + maybe_downgrade(group, now, limits)
+
+
+def _join_classic(
+    group: Group,
+    request: HeartbeatRequest,
+    now: Moment,
+    limits: GroupLimits,
+    topics: ClusterTopics,
+    *,
+    admits: Admission,
+) -> Effects:
+    """The heartbeat of a member that joins a classic group, which becomes a consumer group if the member is taken."""
+    message = f"Group {group.group_id} is not a consumer group."
+    if (
+        request.member_epoch != JOIN_EPOCH
+        or step(group, MembersEvent.CONSUMER_JOINS, limits) is MigrationStep.STAY
+    ):
+        return [Reply(request.respond, HeartbeatResult(Errors.GROUP_ID_NOT_FOUND, message))]
+    try:
+        consumer = upgraded(group, topics, limits.consumers)
+        if not admits(consumer.weight):
+            raise KafkaError(Errors.GROUP_MAX_SIZE_REACHED, "The broker has no memory left for this group.")
+        result = heartbeats.beat(consumer, request, now, limits.consumers, topics, admits=admits)
+    except MalformedRecord as error:
+        message = f"Cannot upgrade the classic group {group.group_id} to consumer group: {error}."
+        return [Reply(request.respond, HeartbeatResult(Errors.GROUP_ID_NOT_FOUND, message))]
+    except KafkaError as error:
+        return [Reply(request.respond, HeartbeatResult(error.error_code, error.message))]
+    heartbeats.start(consumer, now, limits.consumers)
+    effects = adopt(group, consumer, now)
+    return effects + answer(consumer.unstored, PendingAnswer(request.respond, result, HeartbeatResult))
 
 
 def _wake(group: Group, consumer: ConsumerGroup, member_id: str) -> None:

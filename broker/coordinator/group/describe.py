@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.coordinator.group.consumer.checks import fetch_error
-from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.group import Group
 from broker.coordinator.group.kinds import CLASSIC, CONSUMER, kind_of, member_count, state_of
 from broker.coordinator.group.records import OffsetAndMetadata
+from broker.coordinator.group.states import GroupState
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition

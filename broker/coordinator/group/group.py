@@ -9,46 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from enum import Enum
 from typing import Final
 
 from broker.coordinator.common.records import MalformedRecord
 from broker.coordinator.group.consumer.group import ConsumerGroup
+from broker.coordinator.group.consumer.unstored import Unstored
 from broker.coordinator.group.member import NEW_MEMBER_JOIN_TIMEOUT_MS, Member
 from broker.coordinator.group.messages import NEVER_MS, JoinCallback, JoinedMember, JoinResult, Moment
 from broker.coordinator.group.offsets import GroupOffsets
 from broker.coordinator.group.records import GroupRecord, subscribed_topics
+from broker.coordinator.group.states import TRANSITIONS, GroupState, InvalidGroupTransition
 from broker.coordinator.group.weights import assignments_weight, group_weight, pending_weight, words_weight
 from broker.protocol.errors import Errors
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
-
-
-class GroupState(Enum):
-    """The state of a group, with Kafka's names as DescribeGroups and ListGroups show them."""
-
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-TRANSITIONS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
-    GroupState.PREPARING_REBALANCE: frozenset(
-        {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}
-    ),
-    GroupState.COMPLETING_REBALANCE: frozenset(
-        {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
-    ),
-    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
-    GroupState.DEAD: frozenset({GroupState.DEAD}),
-}
-
-
-class InvalidGroupTransition(Exception):
-    """A state transition that the table does not allow: a bug in the coordinator."""
 
 
 class Group:
@@ -73,6 +47,7 @@ class Group:
         "initial_delay_left_ms",
         "join_deadline_ms",
         "leader_id",
+        "leftover",
         "members",
         "new_member_added",
         "offsets",
@@ -107,6 +82,8 @@ class Group:
         self.offsets = GroupOffsets()
         #: The members by KIP-848; None in a classic group.
         self.consumer: ConsumerGroup | None = None
+        #: In a classic group that was a consumer group: its tombstones that are not in the log yet.
+        self.leftover: Unstored | None = None
         self._awaiting_join = 0
         self._support: Counter[str] = Counter()
         self._own_weight = group_weight(group_id)
@@ -153,6 +130,20 @@ class Group:
             raise InvalidGroupTransition(f"group {self.group_id}: {self.state.value} -> {state.value}")
         self.state = state
         self.state_timestamp_ms = now.wall_ms
+
+    def restart_in(self, state: GroupState, now: Moment) -> None:
+        """Sets the state of a group that has just changed its protocol. The table is for groups that keep it."""
+        self.state = state
+        self.state_timestamp_ms = now.wall_ms
+
+    def clear_generation(self, now: Moment) -> None:
+        """Forgets generation, protocol and deadlines of a group whose members have moved into a consumer group."""
+        self.restart_in(GroupState.EMPTY, now)
+        self.generation_id = 0
+        self.protocol_type = self.protocol_name = None
+        self.join_deadline_ms = self.sync_deadline_ms = self.initial_delay_left_ms = None
+        self.new_member_added = False
+        self.pending_sync.clear()
 
     @property
     def weight(self) -> int:

@@ -15,7 +15,7 @@ from typing import Final
 from broker.config.broker_config import BrokerConfig
 from broker.coordinator.common.partitioning import partition_for
 from broker.coordinator.common.replay import ReadableLog
-from broker.coordinator.group import commits, describe, joining, listing, membership
+from broker.coordinator.group import commits, describe, dispatch, joining, listing
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.commits import CommitRequest, DeleteOffsetsCallback
 from broker.coordinator.group.consumer.messages import ClusterTopics, no_topics
@@ -27,16 +27,15 @@ from broker.coordinator.group.describe import (
     GroupDescription,
     GroupOverview,
 )
+from broker.coordinator.group.dispatch import LeaveCallback
 from broker.coordinator.group.group import Group
 from broker.coordinator.group.memory import Admission, GroupMemory
 from broker.coordinator.group.messages import (
     NO_MEMBER_ID,
-    Effects,
     JoinRequest,
     JoinResult,
     MemberIdentity,
     Moment,
-    Reply,
     SyncRequest,
     SyncResult,
 )
@@ -61,8 +60,6 @@ _UUID_SUFFIX_BYTES: Final = 37
 # Limits on log lines about group state changes, because journald takes 10,000 lines in 30 s from a broker.
 _LINES_A_SECOND: Final = 10
 _LINES_AT_ONCE: Final = 100
-
-LeaveCallback = Callable[[Errors, list[Errors]], None]
 
 
 class GroupCoordinator:
@@ -90,6 +87,7 @@ class GroupCoordinator:
         self._broker_id = broker_id
         self._settings = GroupSettings.from_config(config)
         self._limits = self._settings.limits
+        self._topics = topics
         self._partition_count = partition_count
         self._timer = timer
         self._scheduler = scheduler
@@ -116,7 +114,7 @@ class GroupCoordinator:
         #: The consumer groups of KIP-848.
         self.consumers = ConsumerGroups(
             self._registry,
-            self._limits.consumers,
+            self._limits,
             topics,
             enabled=self._settings.consumers_enabled,
             refusal_of=self._refusal,
@@ -190,7 +188,8 @@ class GroupCoordinator:
             request.respond(JoinResult(request.member_id, found))
             return
         admits = self._admits(group_id)
-        found.run(lambda group, now: joining.join(group, request, now, self._limits, admits))
+        limits, topics = self._limits, self._topics
+        found.run(lambda group, now: dispatch.join(group, request, now, limits, topics, admits=admits))
         admits.tell()
 
     def sync(self, group_id: str, request: SyncRequest) -> None:
@@ -203,7 +202,7 @@ class GroupCoordinator:
             request.respond(SyncResult(error or Errors.UNKNOWN_MEMBER_ID))
             return
         admits = self._admits(group_id)
-        cell.run(lambda group, now: membership.sync(group, request, now, self._limits, admits))
+        cell.run(lambda group, now: dispatch.sync(group, request, now, self._limits, admits))
         admits.tell()
 
     def heartbeat(self, group_id: str, identity: MemberIdentity, generation_id: int) -> Errors:
@@ -214,9 +213,9 @@ class GroupCoordinator:
         cell = self._registry.find(group_id)
         if cell is None:
             return Errors.UNKNOWN_MEMBER_ID
-        member_id, instance_id = identity.member_id, identity.group_instance_id
+        limits, topics = self._limits, self._topics
         return cell.ask(
-            lambda group, now: membership.heartbeat(group, member_id, instance_id, generation_id, now)
+            lambda group, now: dispatch.heartbeat(group, identity, generation_id, now, limits, topics=topics)
         )
 
     def leave(self, group_id: str, members: Sequence[MemberIdentity], respond: LeaveCallback) -> None:
@@ -230,7 +229,7 @@ class GroupCoordinator:
         elif cell.is_dead:
             respond(Errors.COORDINATOR_NOT_AVAILABLE, [])
         else:
-            cell.run(lambda group, now: self._leave(group, members, respond, now))
+            cell.run(lambda group, now: dispatch.leave(group, members, respond, now, self._limits))
 
     def commit(self, group_id: str, request: CommitRequest) -> None:
         found = self._refusal(group_id, allow_empty=True) or self._committing_cell(group_id, request)
@@ -351,12 +350,6 @@ class GroupCoordinator:
         if not self._has_room(group_id, 0):
             return Errors.INVALID_COMMIT_OFFSET_SIZE
         return self._registry.get_or_create(group_id, self._new_cell)
-
-    def _leave(
-        self, group: Group, members: Sequence[MemberIdentity], respond: LeaveCallback, now: Moment
-    ) -> Effects:
-        errors, effects = membership.leave(group, members, now, self._limits)
-        return [*effects, Reply(lambda result: respond(Errors.NONE, result), errors)]
 
     def _remove_topic(self, topic: str) -> None:
         for cell in self._registry.cells():

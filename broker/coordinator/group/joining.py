@@ -7,13 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.coordinator.group.append_errors import store_error
-from broker.coordinator.group.conversion import to_classic
-from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.group import Group
 from broker.coordinator.group.member import Member
 from broker.coordinator.group.memory import Admits, admits_all
 from broker.coordinator.group.messages import (
     NO_MEMBER_ID,
-    Append,
     Effects,
     GroupLimits,
     JoinRequest,
@@ -30,6 +28,7 @@ from broker.coordinator.group.rebalance import (
     store_group,
     try_complete_join,
 )
+from broker.coordinator.group.states import GroupState
 from broker.coordinator.group.weights import assignments_weight, member_weight, pending_weight, words_weight
 from broker.protocol.errors import Errors
 
@@ -46,8 +45,6 @@ def join(
     Clients give up on this error, whereas they would keep retrying a retriable error without a pause. A
     member whose metadata does not grow is never refused.
     """
-    if group.consumer is not None:
-        return to_classic(group, request, lambda later: join(group, request, later, limits, admits))
     if not _has_room(group, request.member_id, limits):
         group.remove(request.member_id)
         effects = _refuse(request, Errors.GROUP_MAX_SIZE_REACHED)
@@ -203,10 +200,10 @@ def _replace_static(
         return effects
     if group.select_protocol() != group.protocol_name:
         return effects + maybe_prepare_rebalance(group, now, limits)
-    return [*effects, _store_replacement(group, member, request, before)]
+    return effects + _store_replacement(group, member, request, before)
 
 
-def _store_replacement(group: Group, member: Member, request: JoinRequest, before: _Before) -> Append:
+def _store_replacement(group: Group, member: Member, request: JoinRequest, before: _Before) -> Effects:
     def stored(error: Errors, _offset: int, now: Moment) -> Effects:
         if member.awaiting_join is not request.respond or group.state is not GroupState.STABLE:
             return []  # a rebalance started meanwhile and answers the request, or has done so

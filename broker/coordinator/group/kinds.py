@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.coordinator.group.consumer.group import ConsumerGroupState
-from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.group import Group
+from broker.coordinator.group.states import GroupState
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
@@ -38,4 +39,4 @@ def is_vacant(group: Group) -> bool:
     """Whether the group lives and has no members."""
     if group.state is not GroupState.EMPTY:
         return False
-    return group.consumer is None or not (group.consumer.members or group.consumer.storing)
+    return group.consumer is None or not (group.consumer.members or group.consumer.unstored.is_storing)

@@ -5,15 +5,16 @@ records, including those of transactions that a Kafka broker left behind.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
 
 from broker.coordinator.common.records import MalformedRecord
 from broker.coordinator.common.replay import BatchReplay, ReadableLog, read_all
+from broker.coordinator.group.consumer.records import KeyKind, is_of_consumer_group
 from broker.coordinator.group.consumer.records import decode_key as decode_consumer_group_key
-from broker.coordinator.group.consumer.records import is_of_consumer_group
+from broker.coordinator.group.consumer.records import encode_key as encode_consumer_group_key
 from broker.coordinator.group.consumer.stored import StoredConsumerGroup
 from broker.coordinator.group.offsets import CommittedOffset
 from broker.coordinator.group.records import (
@@ -23,6 +24,7 @@ from broker.coordinator.group.records import (
     decode_group_value,
     decode_key,
     decode_offset_value,
+    encode_group_key,
 )
 from broker.record.batch import BatchHeader, Record
 from broker.utils.topic_partition import TopicPartition
@@ -42,6 +44,9 @@ class Replay(BatchReplay):
         self.partition = partition
         self.groups: dict[str, GroupRecord] = {}
         self.consumer_groups: dict[str, StoredConsumerGroup] = {}
+        #: The keys of a group's records of the kind that it no longer is, for which there are no tombstones: the later
+        #: record decides. A Kafka that does not know consumer groups may have led the partition.
+        self.stale_keys: dict[str, dict[bytes, None]] = {}
         self.offsets: dict[str, Offsets] = {}
         self.transactions: dict[int, dict[str, Offsets]] = {}
 
@@ -61,13 +66,25 @@ class Replay(BatchReplay):
 
     def _feed_consumer_group(self, encoded: bytes, value: bytes | None) -> None:
         key = decode_consumer_group_key(encoded)
-        self.consumer_groups.setdefault(key.group_id, StoredConsumerGroup()).feed(key, value)
+        group_id = key.group_id
+        self.stale_keys.get(group_id, {}).pop(encoded, None)
+        if key.kind is KeyKind.GROUP_METADATA and value is not None and group_id in self.groups:
+            del self.groups[group_id]
+            self._are_stale(group_id, [encode_group_key(group_id)])
+        self.consumer_groups.setdefault(group_id, StoredConsumerGroup(group_id)).feed(key, value)
 
     def _feed_group(self, key: GroupKey, record: Record) -> None:
+        self.stale_keys.get(key.group_id, {}).pop(encode_group_key(key.group_id), None)
         if record.value is None:
             self.groups.pop(key.group_id, None)
-        else:
-            self.groups[key.group_id] = decode_group_value(record.value)
+            return
+        self.groups[key.group_id] = decode_group_value(record.value)
+        consumer_group = self.consumer_groups.pop(key.group_id, None)
+        if consumer_group is not None:
+            self._are_stale(key.group_id, map(encode_consumer_group_key, consumer_group.keys()))
+
+    def _are_stale(self, group_id: str, keys: Iterable[bytes]) -> None:
+        self.stale_keys.setdefault(group_id, {}).update(dict.fromkeys(keys))
 
     def _feed_offset(self, into: dict[str, Offsets], key: OffsetKey, record: Record) -> None:
         if record.value is None:

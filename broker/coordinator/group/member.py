@@ -100,6 +100,11 @@ class Member:
             assignment,
         )
 
+    @property
+    def protocols_size(self) -> int:
+        """The bytes of its protocols as they are stored."""
+        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
     def weight_with(self, words: int) -> int:
         """The member's weight if its protocols weighed ``words``."""
         names = (self.member_id, self.group_instance_id, self.client_id, self.client_host)

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from broker.coordinator.group.append_errors import store_error
 from broker.coordinator.group.consumer.checks import commit_error
-from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.group import Group
 from broker.coordinator.group.memory import Admits, admits_all
 from broker.coordinator.group.messages import (
     NO_MEMBER_ID,
-    Append,
     Effects,
     GroupLimits,
     MemberIdentity,
@@ -30,6 +29,7 @@ from broker.coordinator.group.rebalance import (
     sync_result,
     try_complete_join,
 )
+from broker.coordinator.group.states import GroupState
 from broker.protocol.errors import Errors
 
 _HEARTBEAT_ANSWERS: Mapping[GroupState, Errors] = {
@@ -62,7 +62,7 @@ def sync(
         effects += reset_assignments(group, Errors.COORDINATOR_NOT_AVAILABLE, now)
         effects += maybe_prepare_rebalance(group, now, limits)
     elif group.is_leader(member.member_id):
-        effects.append(_store_assignments(group, request, limits))
+        effects += _store_assignments(group, request, limits)
     return effects
 
 
@@ -83,7 +83,7 @@ def _sync_error(group: Group, request: SyncRequest) -> Errors | None:
     return None
 
 
-def _store_assignments(group: Group, request: SyncRequest, limits: GroupLimits) -> Append:
+def _store_assignments(group: Group, request: SyncRequest, limits: GroupLimits) -> Effects:
     assignments = {member_id: request.assignments.get(member_id, b"") for member_id in group.members}
     generation_id = group.generation_id
 
@@ -151,11 +151,11 @@ def check_transactional_commit(
     """
     if group.state is GroupState.DEAD:
         return Errors.COORDINATOR_NOT_AVAILABLE
+    if generation_id < 0 and member_id == NO_MEMBER_ID and group_instance_id is None:
+        return Errors.NONE
     if group.consumer is not None:
         return commit_error(group.consumer, member_id, generation_id, transactional=True)
     if generation_id < 0 and group.state is GroupState.EMPTY:
-        return Errors.NONE
-    if generation_id < 0 and member_id == NO_MEMBER_ID and group_instance_id is None:
         return Errors.NONE
     error = group.identity_error(member_id, group_instance_id)
     if error is not None:

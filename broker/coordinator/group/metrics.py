@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.coordinator.common.load_times import LoadTimes, register_load_times
-from broker.coordinator.group.group import GroupState
 from broker.coordinator.group.kinds import state_of
 from broker.coordinator.group.memory import GroupMemory
 from broker.coordinator.group.registry import GroupRegistry
+from broker.coordinator.group.states import GroupState
 from broker.metrics.registry import Metrics
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC
 

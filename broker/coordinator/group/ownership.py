@@ -11,7 +11,8 @@ from broker.coordinator.common.loading import Loading
 from broker.coordinator.common.replay import ReadableLog
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.consumer import heartbeats
-from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.consumer.unstored import Unstored
+from broker.coordinator.group.group import Group
 from broker.coordinator.group.loader import Offsets, Replay, replay
 from broker.coordinator.group.messages import Effects, GroupLimits, Moment
 from broker.coordinator.group.rebalance import prepare_rebalance, unload
@@ -116,12 +117,17 @@ class Ownership:
         open_offsets_of = _by_group(loaded.transactions)
         group_ids |= open_offsets_of.keys()
         consumer_groups = {g: stored for g, stored in loaded.consumer_groups.items() if stored.exists}
-        group_ids |= consumer_groups.keys()
+        group_ids |= consumer_groups.keys() | {g for g, keys in loaded.stale_keys.items() if keys}
         groups = []
         for group_id in sorted(group_ids):
             group = _restore(group_id, loaded.groups.get(group_id), now)
-            if group_id in consumer_groups and group.state is GroupState.EMPTY:
-                group.consumer = consumer_groups[group_id].restore(group_id)
+            if group_id in consumer_groups:
+                group.consumer = consumer_groups[group_id].restore()
+            stale = dict.fromkeys(loaded.stale_keys.get(group_id, ()))
+            if stale:
+                unstored = Unstored() if group.consumer is None else group.consumer.unstored
+                unstored.note_all(stale)
+                group.leftover = unstored if group.consumer is None else None
             group.offsets.load(loaded.offsets.get(group_id, {}))
             for producer_id, offsets in open_offsets_of.get(group_id, ()):
                 group.offsets.load_transaction(producer_id, offsets)

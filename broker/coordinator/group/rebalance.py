@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.coordinator.group.consumer import answers, heartbeats
-from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.group import Group
 from broker.coordinator.group.member import Member
 from broker.coordinator.group.messages import (
     NEVER_MS,
@@ -24,6 +24,7 @@ from broker.coordinator.group.messages import (
     SyncResult,
 )
 from broker.coordinator.group.records import encode_group_key, encode_group_value
+from broker.coordinator.group.states import GroupState
 from broker.protocol.errors import Errors
 
 
@@ -90,18 +91,28 @@ def unload(group: Group, now: Moment) -> Effects:
     for member in group.members.values():
         effects += answer_join(group, member, JoinResult(member.member_id, Errors.NOT_COORDINATOR))
         effects += answer_sync(member, SyncResult(Errors.NOT_COORDINATOR))
-    if group.consumer is not None:
-        effects += answers.unload(group.consumer)
+    for unstored in (group.leftover, None if group.consumer is None else group.consumer.unstored):
+        effects += [] if unstored is None else answers.unload(unstored)
     group.transition_to(GroupState.DEAD, now)
     group.join_deadline_ms = group.sync_deadline_ms = None
     group.wake_at_ms = NEVER_MS
     return effects
 
 
-def store_group(group: Group, assignments: Mapping[str, bytes], then: AppendDone) -> Append:
-    """An append of the group's current record."""
+def store_group(group: Group, assignments: Mapping[str, bytes], then: AppendDone) -> Effects:
+    """An append of the group's current record. Tombstones of a consumer group that it was come before it."""
     record = (encode_group_key(group.group_id), encode_group_value(group.to_record(assignments)))
-    return Append((record,), then)
+    leftover = group.leftover
+    if leftover is None:
+        return [Append((record,), then)]
+    leftover.noted.pop(record[0], None)  # the tombstone of an earlier classic group
+
+    def stored(error: Errors, offset: int, now: Moment) -> Effects:
+        if group.leftover is leftover and leftover.is_done:
+            group.leftover = None
+        return then(error, offset, now)
+
+    return answers.store_before(leftover, record, stored)
 
 
 def set_assignments(group: Group, assignments: Mapping[str, bytes], now: Moment) -> Effects:
@@ -165,7 +176,7 @@ def _complete_join(group: Group, now: Moment) -> Effects:
     group.join_deadline_ms = None
     group.next_generation(now)
     if not group.members:
-        return [store_group(group, {}, _nothing_follows)]
+        return store_group(group, {}, _nothing_follows)
     effects: Effects = []
     for member in group.members.values():
         effects += answer_join(group, member, group.join_result(member))

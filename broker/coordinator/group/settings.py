@@ -8,6 +8,7 @@ from typing import Final
 
 from broker.config.broker_config import BrokerConfig
 from broker.coordinator.group.consumer.messages import ConsumerGroupLimits
+from broker.coordinator.group.consumer.policy import MigrationPolicy
 from broker.coordinator.group.messages import GroupLimits
 
 # By the names of Kafka's classes.
@@ -49,6 +50,7 @@ class GroupSettings:
                     max_size=config.int("group.consumer.max.size"),
                     max_member_bytes=config.int("landline.group.member.max.bytes") // 2,
                     assignors=_assignors(config.list("group.consumer.assignors")),
+                    migration=MigrationPolicy(config.str("group.consumer.migration.policy").lower()),
                 ),
             ),
             offsets_partitions=config.int("offsets.topic.num.partitions"),

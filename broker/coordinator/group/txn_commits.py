@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from broker.coordinator.group.append_errors import commit_error
 from broker.coordinator.group.commits import CommitErrors, CommitResponder, accept
-from broker.coordinator.group.group import Group, GroupState
+from broker.coordinator.group.group import Group
 from broker.coordinator.group.membership import check_transactional_commit
 from broker.coordinator.group.memory import Admits
 from broker.coordinator.group.messages import (
@@ -19,6 +19,7 @@ from broker.coordinator.group.messages import (
     Reply,
 )
 from broker.coordinator.group.records import OffsetAndMetadata, encode_offset_key, encode_offset_value
+from broker.coordinator.group.states import GroupState
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 

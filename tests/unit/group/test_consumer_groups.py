@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.group.consumer.records import KeyKind, decode_key, is_of_consumer_group
+from broker.coordinator.group.consumer.records import (
+    ConsumerGroupKey,
+    CurrentAssignmentRecord,
+    KeyKind,
+    MemberMetadataRecord,
+    TopicRecord,
+    decode_key,
+    encode_current,
+    encode_epoch,
+    encode_key,
+    encode_member,
+    encode_target,
+    encode_topics,
+    is_of_consumer_group,
+)
+from broker.coordinator.group.membership import check_transactional_commit
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 from tests.support.consumer_group_fakes import SESSION_MS, TOPIC, ConsumerHarness, parts
@@ -189,6 +204,12 @@ def test_a_wrong_regular_expression_is_refused_and_changes_nothing(world):
 # --- leaving, sessions and time to revoke
 
 
+def test_a_regular_expression_that_no_key_can_hold_is_refused(world):
+    regex = "[" + "\N{GRINNING FACE}" * 9_000 + "]"
+    assert world.enter("a", subscribed_regex=regex).error is Errors.INVALID_REQUEST
+    assert world.described().members == ()
+
+
 def test_the_partitions_of_a_member_that_leaves_go_to_the_others(world):
     world.enter("a")
     world.enter("b")
@@ -228,6 +249,19 @@ def test_a_static_member_that_comes_back_gets_its_partitions_without_a_rebalance
     assert (back.error, parts(back)) == (Errors.NONE, {0, 1})
     assert world.described().epoch == epoch
     assert world.beat("a", 2, instance_id="i").error is Errors.FENCED_INSTANCE_ID
+
+
+def test_a_member_id_that_is_in_use_is_not_taken_by_a_static_member(world):
+    world.enter("a")
+    world.beat("a", 1)
+    assert world.enter("c").error is Errors.NONE
+    assert parts(world.beat("a", 1, owned=owned(0, 1, 2, 3))) == {0, 1}
+    assert world.beat("a", 1, owned=owned(0, 1)).member_epoch == 2
+    assert world.enter("a", instance_id="new").error is Errors.FENCED_MEMBER_EPOCH
+    world.enter("i", instance_id="one")
+    world.beat("i", -2, instance_id="one")
+    assert world.enter("c", instance_id="one").error is Errors.FENCED_MEMBER_EPOCH
+    assert parts(world.beat("c", 2)) == {2}
 
 
 def test_an_instance_id_is_not_given_away_while_its_member_lives(world):
@@ -285,6 +319,47 @@ def test_answers_wait_for_the_log(world):
     assert again.waiting, "it tells what is not stored yet"
     world.appender.release()
     assert parts(joined.result) == parts(again.result) == {0, 1, 2, 3}
+
+
+def test_an_answer_waits_only_for_what_was_being_written_when_it_was_given(world):
+    world.enter("a")
+    world.enter("b")
+    world.beat("b", 2)
+    world.appender.hold = True
+    world.send("a", 1, rack_id="r0")
+    quiet = world.send("b", 2)
+    for number in range(1, 4):
+        world.send("a", 1, rack_id=f"r{number}")
+    assert quiet.waiting
+    world.appender.held.pop(0)(Errors.NONE)
+    assert quiet.error is Errors.NONE
+
+
+def test_a_write_that_fails_does_not_bring_old_records_back(world):
+    world.enter("a")
+    world.appender.hold = True
+    world.send("a", 1, rack_id="old")
+    world.send("a", 1, rack_id="new")
+    held, world.appender.held, world.appender.hold = world.appender.held, [], False
+    for answer, error in zip(held, (Errors.REQUEST_TIMED_OUT, Errors.NONE), strict=True):
+        answer(error)
+    world.beat("a", 1)
+    world.restart()
+    assert [member.rack_id for member, _ in world.described().members] == ["new"]
+
+
+@pytest.mark.parametrize("failing", [(0, 1), (1, 0)])
+def test_of_two_writes_that_fail_the_later_one_is_written_again(world, failing):
+    world.enter("a")
+    world.appender.hold = True
+    world.send("a", 1, rack_id="old")
+    world.send("a", 1, rack_id="new")
+    held, world.appender.held, world.appender.hold = world.appender.held, [], False
+    for number in failing:
+        held[number](Errors.REQUEST_TIMED_OUT)
+    world.beat("a", 1)
+    world.restart()
+    assert [member.rack_id for member, _ in world.described().members] == ["new"]
 
 
 @pytest.mark.parametrize(("error", "told"), APPEND_ERRORS)
@@ -364,6 +439,16 @@ def test_a_member_commits_and_fetches_with_its_epoch(world):
     assert fetch("g1", [TP], require_stable=False, member=("b", 1))[0] is Errors.UNKNOWN_MEMBER_ID
 
 
+def test_a_producer_that_knows_no_members_commits_in_its_transaction(world):
+    """KIP-447: old producers name only the group."""
+    world.enter("a")
+    (cell,) = world.coordinator._registry.cells()
+    assert check_transactional_commit(cell.group, "", None, -1) is Errors.NONE
+    assert check_transactional_commit(cell.group, "x", None, -1) is Errors.UNKNOWN_MEMBER_ID
+    assert check_transactional_commit(cell.group, "a", None, 7) is Errors.ILLEGAL_GENERATION
+    assert check_transactional_commit(cell.group, "a", None, 1) is Errors.NONE
+
+
 def test_anyone_commits_to_a_group_without_members(world):
     world.enter("a")
     world.beat("a", -1)
@@ -420,9 +505,7 @@ def test_describe_groups_does_not_know_a_consumer_group(world):
     assert world.state() == "Dead"
 
 
-def test_the_protocols_do_not_mix_while_there_are_members(world):
-    world.enter("a")
-    assert world.join().error is Errors.INCONSISTENT_GROUP_PROTOCOL
+def test_without_a_policy_a_classic_group_with_members_takes_no_consumer(world):
     world.stable_group(group="g2")
     assert world.enter("a", group="g2").error is Errors.GROUP_ID_NOT_FOUND
     assert world.described("g2").error is Errors.GROUP_ID_NOT_FOUND
@@ -445,16 +528,100 @@ def test_a_group_without_members_goes_to_the_other_protocol_and_back_with_its_of
     assert set(left.values()) == {None}
 
 
-def test_a_group_stays_a_consumer_group_until_its_tombstones_are_written(world):
+def test_without_its_tombstones_a_group_is_a_consumer_group_to_the_next_coordinator(world):
     world.enter("a")
     world.beat("a", -1)
+    joined = world.join()
+    world.advance(3_000)
     world.appender.error = Errors.NOT_ENOUGH_REPLICAS
-    assert world.join().error is Errors.COORDINATOR_NOT_AVAILABLE
+    assert world.sync(joined.result).error is Errors.COORDINATOR_NOT_AVAILABLE
     world.appender.error = Errors.NONE
+    world.restart()
     assert parts(world.enter("b")) == {0, 1, 2, 3}
     before = world.described()
     world.restart()
     assert world.described() == before
+
+
+def stored_group(epoch, assignment_epoch, *members):
+    """The records of a group with these members: their epochs and partitions, which are also their targets."""
+    yield KeyKind.GROUP_METADATA, "", encode_epoch(epoch)
+    yield KeyKind.TARGET_METADATA, "", encode_epoch(assignment_epoch)
+    yield KeyKind.PARTITION_METADATA, "", encode_topics([TopicRecord(TOPIC, "t", 4)])
+    for number, (member_epoch, partitions) in enumerate(members):
+        metadata = MemberMetadataRecord(None, None, "c", "/h", ("t",), None, REBALANCE_MS, None)
+        yield KeyKind.MEMBER_METADATA, f"m{number}", encode_member(metadata)
+        yield KeyKind.TARGET_MEMBER, f"m{number}", encode_target(owned(*partitions))
+        current = CurrentAssignmentRecord(member_epoch, 0, 0, owned(*partitions), {})
+        yield KeyKind.CURRENT_MEMBER, f"m{number}", encode_current(current)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        pytest.param(stored_group(1, 1, (2, {0, 1, 2, 3})), id="a-members-epoch"),
+        pytest.param(stored_group(1, 2, (1, {0, 1, 2, 3})), id="the-targets-epoch"),
+        pytest.param(stored_group(1, 1, (1, {0, 1})), id="a-target"),
+        pytest.param(stored_group(1, 1, (1, {0, 1, 2, 3}), (1, {3})), id="the-other-target"),
+    ],
+)
+def test_a_group_of_which_only_a_part_was_written_is_assigned_again(records):
+    """Of one change the first batch may be in the log and the second not, or the other way round."""
+    world = coordinator_of(
+        *((encode_key(ConsumerGroupKey(kind, "g1", name)), value) for kind, name, value in records)
+    )
+    for _ in range(3):
+        for member, _ in world.described().members:
+            has = dict(member.assigned)
+            world.beat(member.member_id, member.member_epoch, owned=has)
+            world.beat(
+                member.member_id, world.epochs()[member.member_id], owned=world.targets()[member.member_id]
+            )
+    assert world.described().state == "Stable"
+    assert sorted(n for target in world.targets().values() for n in target.get(TOPIC, ())) == [0, 1, 2, 3]
+
+
+def classic_records():
+    """The records of a classic group that has come and gone."""
+    world = ConsumerHarness()
+    (joined,) = world.stable_group()
+    with_member = records_of(world)
+    world.leave(joined.member_id)
+    return with_member, records_of(world)
+
+
+def records_of(world):
+    return [(r.key, r.value) for r in world.appender.log(0).records()]
+
+
+def coordinator_of(*records):
+    """A coordinator that has just read these records."""
+    world = ConsumerHarness()
+    world.appender.log(0).append_records(*records)
+    world.restart()
+    return world
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_the_later_kind_of_group_is_taken_from_the_log(world, left):
+    """A Kafka that does not know consumer groups may have led the partition meanwhile."""
+    world.enter("a")
+    later = coordinator_of(*records_of(world), *classic_records()[left])
+    assert later.coordinator.list_groups((), ())[1][0].kind == "classic"
+    later.advance(SESSION_MS)
+    later.coordinator.delete_expired()
+    later.restart()
+    assert later.coordinator.list_groups((), ())[1] == []
+    assert set(dict(records_of(later)).values()) == {None}
+
+
+def test_a_consumer_group_behind_a_classic_one_leaves_nothing_of_it(world):
+    world.enter("a")
+    later = coordinator_of(*classic_records()[1], *records_of(world))
+    assert later.described() == world.described()
+    later.beat("a", -1)
+    later.coordinator.delete_expired()
+    assert set(dict(records_of(later)).values()) == {None}
 
 
 def test_waiting_requests_are_answered_when_another_broker_takes_over(world):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.group.group import TRANSITIONS, Group, GroupState, InvalidGroupTransition
+from broker.coordinator.group.group import Group
 from broker.coordinator.group.member import Member
 from broker.coordinator.group.messages import Moment
+from broker.coordinator.group.states import TRANSITIONS, GroupState, InvalidGroupTransition
 
 NOW = Moment(1_000, 5_000)
 

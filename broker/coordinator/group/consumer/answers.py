@@ -1,67 +1,84 @@
-"""The answers of consumer groups, which wait until the records are stored. Pure."""
+"""Answers that wait until a consumer group's records are stored. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker.coordinator.group.append_errors import store_error
-from broker.coordinator.group.consumer.group import ConsumerGroup, Records
-from broker.coordinator.group.consumer.messages import HeartbeatRequest, HeartbeatResult
+from broker.coordinator.group.consumer.unstored import PendingAnswer, Records, Unstored
 from broker.coordinator.group.messages import Append, AppendDone, Effects, Moment, Reply
 from broker.protocol.errors import Errors
 
 # A batch of __consumer_offsets may have a megabyte.
 _BATCH_BYTES: Final = 256 * 1024
+_LARGE_BYTES: Final = 512 * 1024
 
 
-def unload(group: ConsumerGroup) -> Effects:
+def unload(unstored: Unstored) -> Effects:
     """Answers the waiting requests of a group that this broker no longer coordinates."""
-    return _release(group, Errors.NOT_COORDINATOR)
+    return [Reply(one.respond, one.refused(Errors.NOT_COORDINATOR)) for one in unstored.waited_for(0)]
 
 
-def store(group: ConsumerGroup) -> Effects:
+def store(unstored: Unstored) -> Effects:
     """Writes what is not stored, for nobody."""
-    return _store(group, lambda _error: []) if group.unstored else []
+    return [*_store(unstored, lambda _error: [])] if unstored.noted else []
 
 
-def answer(group: ConsumerGroup, request: HeartbeatRequest, result: HeartbeatResult) -> Effects:
+def answer(unstored: Unstored, reply: PendingAnswer) -> Effects:
     """Answers when the records are stored."""
-    if group.unstored:
-        return _store(
-            group,
-            lambda error: [
-                Reply(request.respond, result if error is Errors.NONE else HeartbeatResult(error))
-            ],
-        )
-    if not group.storing:
-        return [Reply(request.respond, result)]
-    group.waiting.append((request.respond, result))
+    if unstored.noted:
+        return [
+            *_store(
+                unstored,
+                lambda error: [
+                    Reply(reply.respond, reply.result if error is Errors.NONE else reply.refused(error))
+                ],
+            )
+        ]
+    if not unstored.is_storing:
+        return [Reply(reply.respond, reply.result)]
+    unstored.wait(reply)
     return []
 
 
-def _store(group: ConsumerGroup, then: Callable[[Errors], Effects]) -> Effects:
+def store_before(unstored: Unstored, record: tuple[bytes, bytes], then: AppendDone) -> Effects:
+    """Writes ``record`` behind what is not stored. They are in one batch, so that the log has both or neither, unless
+    the record is large.
+    """
+    if not unstored.noted:
+        return [Append((record,), then)]
+    *first, last = _store(unstored, lambda _error: [])
+    if len(record[1]) > _LARGE_BYTES:
+        return [*first, last, Append((record,), then)]
+
+    def stored(error: Errors, offset: int, now: Moment) -> Effects:
+        return last.then(error, offset, now) + then(error, offset, now)
+
+    return [*first, Append((*last.records, record), stored)]
+
+
+def _store(unstored: Unstored, then: Callable[[Errors], Effects]) -> list[Append]:
     """Writes what is not stored, in several batches if it is much. ``then`` gets the first error.
 
     The batches need not be written together. By the epochs a target that is stored in part is computed again, and
     no partition is assigned that another member has.
     """
-    batches = _batches(group.take_unstored())
-    group.storing += len(batches)
+    number, batches = unstored.take(_batches)
     errors: list[Errors] = []
 
     def appended(batch: Records) -> AppendDone:
         def stored(error: Errors, _offset: int, _now: Moment) -> Effects:
-            group.storing -= 1
             errors.append(error)
-            if error is not Errors.NONE:
-                group.give_back(batch)
+            failed = error is not Errors.NONE
+            unstored.finish(number, batch, failed=failed)
             effects: Effects = []
             if len(errors) == len(batches):
-                first = next((one for one in errors if one is not Errors.NONE), Errors.NONE)
-                effects += then(_append_error(first))
-            if error is not Errors.NONE or not group.storing:
-                effects += _release(group, _append_error(error))
+                effects += then(_first_error(errors))
+            if failed:
+                refused = _first_error([error])
+                effects += [Reply(one.respond, one.refused(refused)) for one in unstored.waited_for(number)]
+            effects += [Reply(one.respond, one.result) for one in unstored.ready()]
             return effects
 
         return stored
@@ -82,16 +99,7 @@ def _batches(records: Records) -> list[Records]:
     return batches
 
 
-def _release(group: ConsumerGroup, error: Errors) -> Effects:
-    """Answers those that wait for records of others."""
-    waiting, group.waiting = group.waiting, []
-    return [
-        Reply(respond, result if error is Errors.NONE else HeartbeatResult(error))
-        for respond, result in waiting
-    ]
-
-
-def _append_error(error: Errors) -> Errors:
+def _first_error(errors: Iterable[Errors]) -> Errors:
     """A consumer takes no other error for a passing one."""
-    mapped = store_error(error)
+    mapped = store_error(next((one for one in errors if one is not Errors.NONE), Errors.NONE))
     return Errors.COORDINATOR_NOT_AVAILABLE if mapped is Errors.REBALANCE_IN_PROGRESS else mapped

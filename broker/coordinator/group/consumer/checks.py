@@ -24,8 +24,10 @@ def request_error(group_id: str, request: HeartbeatRequest, limits: ConsumerGrou
     message = _what_is_wrong(group_id, request)
     if message is not None:
         return KafkaError(Errors.INVALID_REQUEST, message)
-    if not _can_be_stored(request, limits):
-        return KafkaError(Errors.INVALID_REQUEST, "The member's ids and subscription are too long.")
+    try:
+        check_size(request, limits)
+    except KafkaError as error:
+        return error
     if request.subscribed_regex:
         try:
             compiled(request.subscribed_regex)
@@ -101,22 +103,38 @@ def _static_member_of(group: ConsumerGroup, request: HeartbeatRequest) -> Consum
     holder_id = group.static_members.get(request.instance_id or "")
     if holder_id is None:
         if request.member_epoch == JOIN_EPOCH:
-            return None
+            return _under_that_id(group, request)
         raise KafkaError(Errors.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
     holder = group.members[holder_id]
     if request.member_epoch != JOIN_EPOCH:
         _check_instance(holder, request)
         _check_epoch(holder, request)
         return holder
-    if not holder.has_left_for_now() and not (
-        holder_id == request.member_id and holder.accepts(JOIN_EPOCH, request.owned)
+    if (
+        holder.classic is None
+        and not holder.has_left_for_now()
+        and not (holder_id == request.member_id and holder.accepts(JOIN_EPOCH, request.owned))
     ):
         raise KafkaError(
             Errors.UNRELEASED_INSTANCE_ID,
             f"Static member {request.member_id} with instance id {request.instance_id} cannot join the group "
             f"because the instance id is owned by {holder_id} member.",
         )
+    if holder_id != request.member_id and request.member_id in group.members:
+        raise KafkaError(
+            Errors.FENCED_MEMBER_EPOCH, f"Another member has the id {request.member_id}. {MUST_REJOIN}"
+        )
     return holder
+
+
+def _under_that_id(group: ConsumerGroup, request: HeartbeatRequest) -> ConsumerMember | None:
+    """The member with the id of the request, if there is one. It must not be replaced by an empty one: its client
+    may use its partitions. Raises :class:`KafkaError` if it is another client's.
+    """
+    member = group.members.get(request.member_id)
+    if member is not None:
+        _check_epoch(member, request)
+    return member
 
 
 def _check_instance(holder: ConsumerMember, request: HeartbeatRequest) -> None:
@@ -174,11 +192,10 @@ def commit_error(
     member = group.members.get(member_id)
     if member is None:
         return Errors.UNKNOWN_MEMBER_ID
-    if not knows_epochs and not transactional:
+    if not knows_epochs and not transactional and member.classic is None:
         return Errors.UNSUPPORTED_VERSION
-    if member.member_epoch != member_epoch:
-        return Errors.ILLEGAL_GENERATION if transactional else Errors.STALE_MEMBER_EPOCH
-    return Errors.NONE
+    error = _epoch_error(member, member_epoch)
+    return Errors.ILLEGAL_GENERATION if transactional and error is not Errors.NONE else error
 
 
 def fetch_error(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> Errors:
@@ -188,12 +205,30 @@ def fetch_error(group: ConsumerGroup, member_id: str | None, member_epoch: int) 
     member = group.members.get(member_id or "")
     if member is None:
         return Errors.UNKNOWN_MEMBER_ID
-    return Errors.NONE if member.member_epoch == member_epoch else Errors.STALE_MEMBER_EPOCH
+    return _epoch_error(member, member_epoch)
 
 
-def _can_be_stored(request: HeartbeatRequest, limits: ConsumerGroupLimits) -> bool:
-    """Whether the member fits into records. Its id is part of their keys."""
-    if len(request.member_id.encode()) > _MAX_KEY_BYTES:
-        return False
-    texts = (request.instance_id, request.rack_id, request.client_id, *(request.subscribed_names or ()))
-    return sum(len(text.encode()) for text in texts if text) <= limits.max_member_bytes
+def _epoch_error(member: ConsumerMember, epoch: int) -> Errors:
+    """The error of a wrong epoch, which is the generation to classic members."""
+    if epoch == member.member_epoch:
+        return Errors.NONE
+    return Errors.STALE_MEMBER_EPOCH if member.classic is None else Errors.ILLEGAL_GENERATION
+
+
+def check_size(request: HeartbeatRequest, limits: ConsumerGroupLimits) -> None:
+    """Raises :class:`KafkaError` if the member would not fit into records. Keys have its id and its
+    regular expression.
+    """
+    texts = (
+        request.instance_id,
+        request.rack_id,
+        request.client_id,
+        request.subscribed_regex,
+        *(request.subscribed_names or ()),
+    )
+    size = sum(len(text.encode()) for text in texts if text)
+    if request.classic is not None:
+        size += sum(len(name) + len(metadata) for name, metadata in request.classic.protocols)
+    in_keys = (request.member_id, request.subscribed_regex or "")
+    if size > limits.max_member_bytes or any(len(text.encode()) > _MAX_KEY_BYTES for text in in_keys):
+        raise KafkaError(Errors.INVALID_REQUEST, "The member's ids and subscription are too long.")

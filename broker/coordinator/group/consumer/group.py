@@ -14,8 +14,8 @@ from typing import Final
 
 from broker.coordinator.group.consumer.assignors import NOTHING, Assignment
 from broker.coordinator.group.consumer.member import ConsumerMember, MemberState
-from broker.coordinator.group.consumer.messages import HeartbeatCallback, HeartbeatResult
 from broker.coordinator.group.consumer.records import (
+    TOMBSTONE_ORDER,
     ConsumerGroupKey,
     CurrentAssignmentRecord,
     KeyKind,
@@ -30,6 +30,7 @@ from broker.coordinator.group.consumer.records import (
     encode_target,
     encode_topics,
 )
+from broker.coordinator.group.consumer.unstored import Unstored
 from broker.coordinator.group.consumer.weights import (
     GROUP_WEIGHT,
     assignment_weight,
@@ -40,8 +41,6 @@ from broker.coordinator.group.messages import NEVER_MS
 
 # A batch of __consumer_offsets may have a megabyte.
 _LARGEST_VALUE: Final = 512 * 1024
-
-Records = dict[bytes, bytes | None]
 
 
 class ConsumerGroupState(Enum):
@@ -59,15 +58,17 @@ class ConsumerGroup:
 
     Invariants: ``member_epoch <= assignment_epoch <= epoch`` for every member. A partition has at most one holder:
     the member to which it is assigned, or which has still to revoke it. ``static_members`` names members only.
-    Only members have a target. ``unstored`` has the records in which memory and log differ, apart from those that
-    are being written. ``weight`` is the memory of it all.
+    Only members have a target. ``unstored`` has the records in which memory and log differ. ``awaited``, ``sessions``
+    and ``revocations`` name members only. ``weight`` is the memory of it all.
     """
 
     __slots__ = (
+        "_classic",
         "_holders",
         "_reconciled",
         "_subscribers",
         "assignment_epoch",
+        "awaited",
         "epoch",
         "group_id",
         "members",
@@ -75,12 +76,10 @@ class ConsumerGroup:
         "revocations",
         "sessions",
         "static_members",
-        "storing",
         "targets",
         "topics",
         "topics_version",
         "unstored",
-        "waiting",
         "weight",
     )
 
@@ -96,16 +95,17 @@ class ConsumerGroup:
         self.regexes: dict[str, frozenset[str]] = {}
         #: The version of the cluster's topics from which ``topics`` was computed.
         self.topics_version = -1
-        self.unstored: Records = {}
-        self.storing = 0  # appends in progress
-        self.waiting: list[tuple[HeartbeatCallback, HeartbeatResult]] = []
+        self.unstored = Unstored()
         #: When each member's session ends, and until when and from which epoch it must revoke. Monotonic.
         self.sessions: dict[str, int] = {}
         self.revocations: dict[str, tuple[int, int]] = {}
+        #: Until when a classic member must send the JoinGroup or SyncGroup that is due. Monotonic.
+        self.awaited: dict[str, int] = {}
         self.weight = GROUP_WEIGHT
         self._holders: dict[tuple[uuid.UUID, int], str] = {}
         self._subscribers: Counter[str] = Counter()
         self._reconciled = 0
+        self._classic = 0
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -116,6 +116,11 @@ class ConsumerGroup:
         if self._reconciled < len(self.members):
             return ConsumerGroupState.RECONCILING
         return ConsumerGroupState.STABLE
+
+    @property
+    def classic_members(self) -> int:
+        """How many members use the classic protocol."""
+        return self._classic
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
@@ -146,13 +151,13 @@ class ConsumerGroup:
     def remove(self, member_id: str) -> None:
         """Removes a member, its target and its deadlines."""
         member = self.members[member_id]
-        # Kafka reads the tombstones in this order only.
-        for kind in (KeyKind.CURRENT_MEMBER, KeyKind.TARGET_MEMBER, KeyKind.MEMBER_METADATA):
+        for kind in TOMBSTONE_ORDER[:3]:
             self._note(kind, None, member_id)
         self._replace(member, None)
         self.weight -= assignment_weight(self.targets.pop(member_id, NOTHING))
         self.sessions.pop(member_id, None)
         self.revocations.pop(member_id, None)
+        self.awaited.pop(member_id, None)
 
     def replace_static(self, old_id: str, member: ConsumerMember) -> None:
         """Replaces a static member by its successor, which takes over target and assignment."""
@@ -203,29 +208,21 @@ class ConsumerGroup:
         self._reconciled = sum(member.is_reconciled_to(epoch) for member in self.members.values())
         self._note(KeyKind.TARGET_METADATA, encode_epoch(epoch))
 
+    def note_epochs(self) -> None:
+        """Notes the epochs of a group that has taken them over."""
+        self._note(KeyKind.GROUP_METADATA, encode_epoch(self.epoch))
+        self.set_assignment_epoch(self.assignment_epoch)
+
     def end(self) -> None:
-        """Notes the tombstones of a group without members."""
-        for kind in (KeyKind.TARGET_METADATA, KeyKind.PARTITION_METADATA, KeyKind.GROUP_METADATA):
+        """Removes all members and notes the tombstones of the group."""
+        for member_id in list(self.members):
+            self.remove(member_id)
+        self.drop_unused_regexes()
+        for kind in TOMBSTONE_ORDER[-3:]:
             self._note(kind, None)
 
-    # -- records
-
-    def take_unstored(self) -> Records:
-        """The records to write now."""
-        records, self.unstored = self.unstored, {}
-        return records
-
-    def give_back(self, records: Records) -> None:
-        """Notes records again that could not be written, unless they have been replaced since."""
-        self.unstored = {
-            **{key: value for key, value in records.items() if key not in self.unstored},
-            **self.unstored,
-        }
-
     def _note(self, kind: KeyKind, value: bytes | None, name: str = "") -> None:
-        key = encode_key(ConsumerGroupKey(kind, self.group_id, name))
-        self.unstored.pop(key, None)  # the order is that of the last changes
-        self.unstored[key] = value
+        self.unstored.note(encode_key(ConsumerGroupKey(kind, self.group_id, name)), value)
 
     # -- loading
 
@@ -251,12 +248,39 @@ class ConsumerGroup:
             member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()
         )
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether its records fit together. Those of one change are several batches, of which some may be missing."""
+        epochs = [member.member_epoch for member in self.members.values()]
+        if max(epochs, default=0) > self.assignment_epoch or self.assignment_epoch > self.epoch:
+            return False
+        if self.epoch > self.assignment_epoch:
+            return True  # the targets are computed again anyway
+        targets = Counter(
+            (topic, number)
+            for target in self.targets.values()
+            for topic, numbers in target.items()
+            for number in numbers
+        )
+        wanted = sum(topic.partitions for name, topic in self.topics.items() if self.is_subscribed(name))
+        return not self.members or (len(targets) >= wanted and targets.total() == len(targets))
+
+    def repair_epoch(self) -> None:
+        """Raises the epoch above all others, so that the targets are computed with the next request."""
+        epochs = [member.member_epoch for member in self.members.values()]
+        self.epoch = max(self.epoch, self.assignment_epoch, *epochs, 0)
+        self.bump_epoch()
+
     # -- deadlines
 
     def next_deadline_ms(self) -> int:
         """The earliest deadline. It visits all members."""
         revocations = (deadline_ms for _, deadline_ms in self.revocations.values())
-        return min(min(self.sessions.values(), default=NEVER_MS), min(revocations, default=NEVER_MS))
+        return min(
+            min(self.sessions.values(), default=NEVER_MS),
+            min(self.awaited.values(), default=NEVER_MS),
+            min(revocations, default=NEVER_MS),
+        )
 
     # -- internal
 
@@ -273,6 +297,7 @@ class ConsumerGroup:
         member_id = member.member_id
         self.weight -= member_weight(member)
         self._reconciled -= member.is_reconciled_to(self.assignment_epoch)
+        self._classic -= member.classic is not None
         for partition in _held(member):
             if self._holders.get(partition) == member_id:
                 del self._holders[partition]
@@ -288,6 +313,7 @@ class ConsumerGroup:
         self.members[member_id] = member
         self.weight += member_weight(member)
         self._reconciled += member.is_reconciled_to(self.assignment_epoch)
+        self._classic += member.classic is not None
         self._holders.update(dict.fromkeys(_held(member), member_id))
         self._subscribers.update(member.topics)
         if member.instance_id is not None:
@@ -311,6 +337,7 @@ def metadata_of(member: ConsumerMember) -> MemberMetadataRecord:
         member.subscribed_regex,
         member.rebalance_timeout_ms,
         member.server_assignor,
+        member.classic,
     )
 
 
@@ -342,6 +369,7 @@ def member_from(
         metadata.subscribed_regex,
         metadata.server_assignor,
         matched_names=matched_names,
+        classic=metadata.classic,
     )
     if current is None:
         return member

@@ -31,7 +31,8 @@ from broker.coordinator.group.consumer.messages import (
 )
 from broker.coordinator.group.consumer.records import TopicRecord
 from broker.coordinator.group.consumer.topic_pattern import InvalidPattern, compiled
-from broker.coordinator.group.consumer.weights import names_weight, partitions_weight
+from broker.coordinator.group.consumer.unstored import PendingAnswer
+from broker.coordinator.group.consumer.weights import classic_weight, names_weight, partitions_weight
 from broker.coordinator.group.memory import Admits, admits_all
 from broker.coordinator.group.messages import Effects, Moment, Reply
 from broker.protocol.errors import Errors, KafkaError
@@ -51,15 +52,21 @@ def heartbeat(
         if request.member_epoch in {LEAVE_EPOCH, STATIC_LEAVE_EPOCH}:
             result = _leave(group, request)
         else:
-            result = _beat(group, request, now, limits, topics, admits=admits)
+            result = beat(group, request, now, limits, topics, admits=admits)
     except KafkaError as error:
-        return [Reply(request.respond, HeartbeatResult(error.error_code, error.message)), *store(group)]
-    return answer(group, request, result)
+        refusal = HeartbeatResult(error.error_code, error.message)
+        return [Reply(request.respond, refusal), *store(group.unstored)]
+    return answer(group.unstored, PendingAnswer(request.respond, result, HeartbeatResult))
 
 
 def on_time(group: ConsumerGroup, now: Moment) -> Effects:
-    """Removes the members whose sessions have ended, and those that have not revoked in time."""
+    """Removes the members whose sessions have ended, and those that have not revoked or joined again in time."""
     late = [member_id for member_id, due_ms in group.sessions.items() if due_ms <= now.monotonic_ms]
+    late += [
+        member_id
+        for member_id, due_ms in group.awaited.items()
+        if due_ms <= now.monotonic_ms and member_id not in late
+    ]
     for member_id, (epoch, due_ms) in list(group.revocations.items()):
         if due_ms > now.monotonic_ms:
             continue
@@ -67,30 +74,59 @@ def on_time(group: ConsumerGroup, now: Moment) -> Effects:
         if member_id not in late and group.members[member_id].member_epoch == epoch:
             late.append(member_id)
     for member_id in late:
-        _fence(group, group.members[member_id])
-    return store(group) if late else []
+        remove(group, group.members[member_id])
+    return store(group.unstored) if late else []
 
 
 def start(group: ConsumerGroup, now: Moment, limits: ConsumerGroupLimits) -> None:
     """Starts all sessions, and the time to revoke, of a group that was read from the log."""
     for member in group.members.values():
-        group.sessions[member.member_id] = now.monotonic_ms + limits.session_timeout_ms
+        extend_session(group, member, now, limits)
         _time_revocation(group, member, now)
 
 
 # -- a member that is or becomes one
 
 
-def _beat(
+def beat(
     group: ConsumerGroup,
     request: HeartbeatRequest,
     now: Moment,
     limits: ConsumerGroupLimits,
     topics: ClusterTopics,
     *,
-    admits: Admits,
+    admits: Admits = admits_all,
 ) -> HeartbeatResult:
+    """Changes the group by the heartbeat of a member that stays or joins. Raises :class:`KafkaError`."""
     before = member_of(group, request, limits)
+    held = None if before is None else before.assigned
+    member = advance(group, before, request, now, limits=limits, topics=topics, admits=admits)
+    is_full = request.member_epoch == JOIN_EPOCH or (
+        request.rebalance_timeout_ms != NO_REBALANCE_TIMEOUT
+        and request.subscribed_names is not None
+        and request.owned is not None
+    )
+    return HeartbeatResult(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        heartbeat_interval_ms=limits.heartbeat_interval_ms,
+        assignment=member.assigned if is_full or member.assigned != held else None,
+    )
+
+
+def advance(
+    group: ConsumerGroup,
+    before: ConsumerMember | None,
+    request: HeartbeatRequest,
+    now: Moment,
+    *,
+    limits: ConsumerGroupLimits,
+    topics: ClusterTopics,
+    admits: Admits,
+) -> ConsumerMember:
+    """Takes what the request says of the member ``before`` (None: a new one), computes the assignment if that is due,
+    and brings the member one step nearer to it. Raises :class:`KafkaError`.
+    """
     member = before if before is not None else ConsumerMember(request.member_id)
     updated = _updated(member, request)
     if updated.subscribed_regex != member.subscribed_regex:
@@ -98,8 +134,9 @@ def _beat(
         updated = replace(updated, matched_names=matched)
     if updated is not member or before is None:
         _check_room(group, before, updated, topics, admits)
-    held = None if before is None else before.assigned
     member = _enter(group, before, updated)
+    # From now on it is removed if it is silent, whatever happens below.
+    group.sessions.setdefault(member.member_id, now.monotonic_ms + limits.session_timeout_ms)
     if member is not before:
         if member.subscribed_regex:
             group.set_regex(member.subscribed_regex, member.matched_names, now.wall_ms)
@@ -114,18 +151,16 @@ def _beat(
     if group.epoch > group.assignment_epoch:
         assign(group, limits)
     member = _reconcile(group, member, request, now)
-    group.sessions[member.member_id] = now.monotonic_ms + limits.session_timeout_ms
-    is_full = request.member_epoch == JOIN_EPOCH or (
-        request.rebalance_timeout_ms != NO_REBALANCE_TIMEOUT
-        and request.subscribed_names is not None
-        and request.owned is not None
-    )
-    return HeartbeatResult(
-        member_id=member.member_id,
-        member_epoch=member.member_epoch,
-        heartbeat_interval_ms=limits.heartbeat_interval_ms,
-        assignment=member.assigned if is_full or member.assigned != held else None,
-    )
+    extend_session(group, member, now, limits)
+    return member
+
+
+def extend_session(
+    group: ConsumerGroup, member: ConsumerMember, now: Moment, limits: ConsumerGroupLimits
+) -> None:
+    """Extends the session after a sign of life. Classic members choose its length."""
+    timeout_ms = limits.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
+    group.sessions[member.member_id] = now.monotonic_ms + timeout_ms
 
 
 def _updated(member: ConsumerMember, request: HeartbeatRequest) -> ConsumerMember:
@@ -149,6 +184,8 @@ def _updated(member: ConsumerMember, request: HeartbeatRequest) -> ConsumerMembe
     changed = {
         name: value for name, value in said.items() if value is not None and getattr(member, name) != value
     }
+    if member.classic != request.classic:
+        changed["classic"] = request.classic
     return replace(member, **changed) if changed else member
 
 
@@ -187,6 +224,7 @@ def _check_room(
             updated.client_host,
         )
         growth += names_weight(texts, ())
+    growth += classic_weight(updated.classic) - classic_weight(None if before is None else before.classic)
     if not admits(growth):
         raise KafkaError(
             Errors.GROUP_MAX_SIZE_REACHED, "The broker has no memory left for members of groups."
@@ -252,11 +290,14 @@ def _refresh_regexes(
     return group.regexes != before
 
 
+def present_topics(group: ConsumerGroup, topics: ClusterTopics) -> dict[str, TopicRecord]:
+    """The subscribed topics that there are."""
+    return {name: topics.by_name[name] for name in sorted(group.subscribed_topics) if name in topics.by_name}
+
+
 def _refresh_topics(group: ConsumerGroup, topics: ClusterTopics) -> bool:
     """Notes the present partitions of the subscribed topics. Returns whether they have changed."""
-    known: dict[str, TopicRecord] = {
-        name: topics.by_name[name] for name in sorted(group.subscribed_topics) if name in topics.by_name
-    }
+    known = present_topics(group, topics)
     group.topics_version = topics.version
     if known == group.topics:
         return False
@@ -302,13 +343,14 @@ def _leave(group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResult:
         group.put(replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NOTHING))
         group.revocations.pop(member.member_id, None)
     else:
-        _fence(group, member)
+        remove(group, member)
     return HeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
 
 
-def _fence(group: ConsumerGroup, member: ConsumerMember) -> None:
-    """Removes a member. The others get its partitions with their next heartbeats."""
-    group.remove(member.member_id)
+def remove(group: ConsumerGroup, *members: ConsumerMember) -> None:
+    """Removes members. The others get their partitions when they ask next."""
+    for member in members:
+        group.remove(member.member_id)
     group.drop_unused_regexes()
     known = {name: topic for name, topic in group.topics.items() if group.is_subscribed(name)}
     if known != group.topics:

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Final
 
 from broker.coordinator.group.consumer.assignors import NOTHING, Assignment
+from broker.coordinator.group.consumer.records import ClassicMemberRecord
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
@@ -56,6 +57,7 @@ class ConsumerMember:
     assigned: Assignment = field(default_factory=lambda: NOTHING)
     pending_revocation: Assignment = field(default_factory=lambda: NOTHING)
     matched_names: frozenset[str] = frozenset()  # by the regular expression; not part of its records
+    classic: ClassicMemberRecord | None = None  # what it said in JoinGroup, if it uses the classic protocol
 
     @property
     def topics(self) -> frozenset[str]:

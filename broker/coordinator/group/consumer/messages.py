@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.coordinator.group.consumer.assignors import Assignment
-from broker.coordinator.group.consumer.records import TopicRecord
+from broker.coordinator.group.consumer.policy import MigrationPolicy
+from broker.coordinator.group.consumer.records import ClassicMemberRecord, TopicRecord
 from broker.protocol.errors import Errors
 
 
@@ -20,6 +21,7 @@ class ConsumerGroupLimits:
     max_size: int = 2_147_483_647
     max_member_bytes: int = 1 << 19
     assignors: tuple[str, ...] = ("uniform", "range")
+    migration: MigrationPolicy = MigrationPolicy.DISABLED
 
 
 class ClusterTopics(NamedTuple):
@@ -51,6 +53,7 @@ def _all_of(names: Iterable[str]) -> Iterable[str]:
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest:
     """A ConsumerGroupHeartbeat of one member. What is None has not changed. ``respond`` is called exactly once.
+    A JoinGroup of a classic member is made into one with ``classic``.
 
     ``makes_own_id``: clients of this version make their members' ids. ``may_describe`` returns those of the topics that
     the client may describe; a regular expression matches only these.
@@ -69,6 +72,7 @@ class HeartbeatRequest:
     server_assignor: str | None = None
     owned: Assignment | None = None
     makes_own_id: bool = False
+    classic: ClassicMemberRecord | None = None
     may_describe: Callable[[Iterable[str]], Iterable[str]] = _all_of
 
 

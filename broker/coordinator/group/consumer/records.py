@@ -46,6 +46,16 @@ class KeyKind(IntEnum):
     REGULAR_EXPRESSION = 16
 
 
+#: Kafka reads the tombstones of a member and of a group in this order only.
+TOMBSTONE_ORDER: Final = (
+    KeyKind.CURRENT_MEMBER,
+    KeyKind.TARGET_MEMBER,
+    KeyKind.MEMBER_METADATA,
+    KeyKind.REGULAR_EXPRESSION,
+    KeyKind.TARGET_METADATA,
+    KeyKind.PARTITION_METADATA,
+    KeyKind.GROUP_METADATA,
+)
 _WITH_NAME: Final = frozenset(
     {KeyKind.MEMBER_METADATA, KeyKind.TARGET_MEMBER, KeyKind.CURRENT_MEMBER, KeyKind.REGULAR_EXPRESSION}
 )

@@ -8,6 +8,7 @@ from typing import Any
 from broker.coordinator.group.consumer.assignors import Assignment
 from broker.coordinator.group.consumer.group import ConsumerGroup, member_from
 from broker.coordinator.group.consumer.records import (
+    TOMBSTONE_ORDER,
     ConsumerGroupKey,
     CurrentAssignmentRecord,
     KeyKind,
@@ -36,7 +37,8 @@ _DECODERS: dict[KeyKind, Callable[[bytes], Any]] = {
 class StoredConsumerGroup:
     """The records of one consumer group, as far as they have been read."""
 
-    def __init__(self) -> None:
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
         self._values: dict[KeyKind, dict[str, Any]] = {kind: {} for kind in KeyKind}
 
     def feed(self, key: ConsumerGroupKey, value: bytes | None) -> None:
@@ -51,8 +53,9 @@ class StoredConsumerGroup:
         """Whether there is such a group: it has an epoch."""
         return bool(self._values[KeyKind.GROUP_METADATA])
 
-    def restore(self, group_id: str) -> ConsumerGroup:
-        group = ConsumerGroup(group_id)
+    def restore(self) -> ConsumerGroup:
+        """The group. One of which not all records were written gets a new epoch, so that it is assigned again."""
+        group = ConsumerGroup(self._group_id)
         members: dict[str, MemberMetadataRecord] = self._values[KeyKind.MEMBER_METADATA]
         currents: dict[str, CurrentAssignmentRecord] = self._values[KeyKind.CURRENT_MEMBER]
         targets: dict[str, Assignment] = self._values[KeyKind.TARGET_MEMBER]
@@ -69,4 +72,14 @@ class StoredConsumerGroup:
         for regex in sorted(wanted | regexes.keys()):
             group.load_regex(regex, frozenset(regexes[regex].topics) if regex in regexes else frozenset())
         group.load((epoch, assignment_epoch), topics, targets)
+        if not group.is_whole:
+            group.repair_epoch()
         return group
+
+    def keys(self) -> list[ConsumerGroupKey]:
+        """The keys of its records, in the order in which Kafka reads their tombstones."""
+        return [
+            ConsumerGroupKey(kind, self._group_id, name)
+            for kind in TOMBSTONE_ORDER
+            for name in self._values[kind]
+        ]

@@ -8,7 +8,8 @@ from typing import Final
 from broker.coordinator.common.weights import text_weight
 from broker.coordinator.group.consumer.assignors import Assignment
 from broker.coordinator.group.consumer.member import ConsumerMember
-from broker.coordinator.group.consumer.records import TopicRecord
+from broker.coordinator.group.consumer.records import ClassicMemberRecord, TopicRecord
+from broker.coordinator.group.weights import words_weight
 
 GROUP_WEIGHT: Final = 2_000
 _MEMBER: Final = 1_600
@@ -40,9 +41,15 @@ def member_weight(member: ConsumerMember) -> int:
     )
     return (
         names_weight(texts, member.topics)
+        + classic_weight(member.classic)
         + assignment_weight(member.assigned)
         + assignment_weight(member.pending_revocation)
     )
+
+
+def classic_weight(classic: ClassicMemberRecord | None) -> int:
+    """The weight of what a member of the classic protocol has said."""
+    return 0 if classic is None else words_weight(classic.protocols)
 
 
 def assignment_weight(assignment: Assignment) -> int:
