@@ -153,7 +153,7 @@ def field_names() -> str:
             found: dict[str, set[str]] = {}
             versions = [int(version.name[1:]) for version in pkgutil.iter_modules(package.__path__)]
             for version in versions + [later for name, later in codec.LATER_THAN_KIO if name == api.name]:
-                module = codec.schema(api.name, version, kind)  # type: ignore[arg-type]
+                module = codec.schema(api.name, version, kind)
                 for value in vars(module).values():
                     if isinstance(value, type) and value.__module__ == module.__name__:
                         found.setdefault(value.__name__, set()).update(vars(value)["__slots__"])
