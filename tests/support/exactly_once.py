@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from chaos.transacting import bounded
 from rig.wait import wait_until
 
 TIMEOUT_S = 60.0
@@ -125,7 +126,7 @@ def _ended(call: Any) -> None:
 
     def done() -> bool:
         try:
-            call(TIMEOUT_S)
+            bounded(call, TIMEOUT_S / 4)  # one that hangs raises what is not retriable
         except KafkaException as error:
             if error.args[0].retriable():
                 return False
