@@ -41,6 +41,10 @@ PERF_ARGS ?=
 # Additional arguments for `python -m bench.cost`, for example COST_ARGS="--only=metadata*".
 COST_ARGS ?=
 
+# Hosts get compiled code where this machine can compile it; 0: pure Python; 1: compiled, or nothing.
+COMPILED ?=
+WHEELS = $(if $(COMPILED),$(if $(filter 0,$(COMPILED)),--pure,--compiled))
+
 BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
 PYSPARK = $(firstword $(wildcard $(CURDIR)/.venv/lib/python3*/site-packages/pyspark))
@@ -54,7 +58,8 @@ export PYTHONUNBUFFERED := 1
 LAB_PACKAGES := systemd-container mmdebstrap nftables iproute2 openssh-client e2fsprogs util-linux
 JAVA_PACKAGES := default-jre-headless maven
 KERBEROS_PACKAGES := krb5-kdc krb5-admin-server python3-gssapi
-TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) $(KERBEROS_PACKAGES) zookeeper libslf4j-java kcat procps chromium
+COMPILE_PACKAGES := gcc python3-dev
+TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) $(KERBEROS_PACKAGES) zookeeper libslf4j-java kcat procps chromium $(COMPILE_PACKAGES)
 
 PLAN_FILE = $(abspath $(PLAN))
 
@@ -68,6 +73,9 @@ CHAOS_LAB = $(if $(filter command line environment,$(origin LAB)),CHAOS_LAB=$(LA
 # The same for comparisons; a round takes minutes.
 COMPARE_LAB = $(if $(filter command line environment,$(origin LAB)),COMPARE_LAB=$(LAB))
 COMPARE_ROUNDS = $(if $(filter command line environment,$(origin ROUNDS)),$(ROUNDS),6)
+
+# Each object of Python's is an allocation that the sanitizer sees. What lives until the end is no leak.
+SANITIZED = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 PYTHONMALLOC=malloc TESTED_CODE=compiled
 
 say = printf '\033[1;36m==> %s\033[0m\n' "$(1)"
 
@@ -87,7 +95,8 @@ setup: ## Create .venv from the locked, hashed requirements (does nothing if it 
 .PHONY: cluster-up
 cluster-up: setup ## Bring up HOSTS real systemd hosts with the whole cluster, check it, show it
 	@tools/apt-ensure $(LAB_PACKAGES) $(JAVA_PACKAGES)
-	@$(PY) tools/wheelhouse.py
+	@$(if $(filter 0,$(COMPILED)),true,tools/apt-ensure $(COMPILE_PACKAGES) || [ -z '$(COMPILED)' ])
+	@$(PY) -m tools.wheelhouse $(WHEELS)
 	@$(PY) -m pipeline.jars >/dev/null
 	@mkdir -p build/lab $(SHARED)
 	@$(PY) -m lab up --name $(LAB) --hosts $(HOSTS) $(if $(IMAGE),--image $(IMAGE)) --bind-ro $(PYSPARK):/opt/spark --bind $(SHARED):$(SHARED)
@@ -181,11 +190,25 @@ smoke: setup ## Check every service, port, unit, file and znode of the running c
 
 .PHONY: wheelhouse
 wheelhouse: setup ## Build the wheel and the offline wheelhouse for installing hosts
-	@$(PY) tools/wheelhouse.py
+	@$(PY) -m tools.wheelhouse $(WHEELS)
+
+.PHONY: wheel
+wheel: setup ## Build the broker's wheels into build/wheels: pure Python, and with compiled code where a C compiler is
+	@$(PY) -m tools.wheels $(WHEELS)
+
+.PHONY: compiled
+compiled: setup ## Copy the checkout into build/compiled-checkout with its request path compiled, for tests there
+	@$(PY) -m tools.compiled.checkout
+
+.PHONY: fuzz-sanitized
+fuzz-sanitized: setup ## Fuzz the compiled code under gcc's sanitizers of addresses and undefined behaviour: SECONDS=60 each (minutes to compile; FUZZ_ARGS="--target request")
+	@$(PY) -m tools.compiled --out build/sanitized --optimize 1 --sanitize
+	@$(PY) -m tools.compiled.checkout --of build/sanitized build/sanitized-checkout
+	@cd build/sanitized-checkout && $(SANITIZED) $(PY) -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
 .PHONY: release
 release: setup ## Build the archives of this version for hosts, with checksums and what is in them: build/release
-	@$(PY) -m tools.release $(RELEASE_ARGS)
+	@$(PY) -m tools.release $(WHEELS) $(RELEASE_ARGS)
 
 .PHONY: spark-archive
 spark-archive: setup ## Pack pyspark for hosts without it (spark_archive)
@@ -225,7 +248,7 @@ fmt: setup ## Format the code and regenerate the roles' documentation
 	@$(PY) tools/task_become.py
 
 .PHONY: test
-test: setup ## Run everything: lint, unit and property, integration, then real hosts (about 50 minutes on 2 cores)
+test: setup ## Run everything: lint, unit and property, integration, then real hosts (an hour or more on 2 cores)
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@tools/test-all $(TEST_ARGS)
 
@@ -310,17 +333,23 @@ lake-kills: setup ## Kill the lake job in mid-stream repeatedly, and count every
 	@LAKE_KILLS=$(or $(KILLS),10) pytest tests/integration/test_pipeline_lake.py -v -s -p no:cacheprovider $(TEST_ARGS)
 
 .PHONY: bench
-bench: setup ## Measure start-up, memory, throughput, CPU per GiB, beside Apache Kafka in the same run
+bench: compiled ## Measure start-up, memory, throughput, CPU per GiB, beside Apache Kafka in the same run
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@$(PY) -m bench $(BENCH_ARGS)
 
 .PHONY: perf-check
-perf-check: setup ## Check the CPU time per request of ten workloads against bench/guard/baseline.json (PERF_ARGS="--profile fetch-1m")
+perf-check: setup ## Check the CPU time per request of eleven workloads against bench/guard/baseline.json (PERF_ARGS="--profile fetch-1m")
 	@PYTHONHASHSEED=0 $(PY) -m bench.guard $(PERF_ARGS)
 
+.PHONY: perf-compiled
+perf-compiled: compiled ## The same of compiled code, against bench/guard/baseline-compiled.json
+	@cd build/compiled-checkout && PYTHONHASHSEED=0 $(PY) -m bench.guard $(PERF_ARGS)
+
 .PHONY: perf-baseline
-perf-baseline: setup ## Renew bench/guard/baseline.json, to be committed with the reason
+perf-baseline: compiled ## Renew bench/guard/baseline.json and baseline-compiled.json, to be committed with the reason
 	@PYTHONHASHSEED=0 $(PY) -m bench.guard --update
+	@cd build/compiled-checkout && PYTHONHASHSEED=0 $(PY) -m bench.guard --update
+	@cp build/compiled-checkout/bench/guard/baseline-compiled.json bench/guard/
 
 .PHONY: cost
 cost: setup ## Check the cost of many smallest elements of every array against bench/cost/table.json, then search for more expensive requests: EXAMPLES=2000 (minutes; COST_ARGS="--only=metadata*", "--update")

@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -21,20 +22,28 @@ from rich.progress import (
 )
 
 from bench import loopback, machine, plot, report
-from bench.bytecode import compile_broker
+from bench.bytecode import compile_broker, differing_sources
 from bench.report import Report, Section
 from bench.results import compare
 from bench.session import MAX_REPEATS, Session
 from bench.suites import SUITES
-from bench.targets import Target
+from bench.targets import Target, peers
 from bench.workload import Stage, Suite
+from broker.utils.compiled import compiled_by
 from rig import kafka_dist
 from rig.published import data_directory
 from rig.zookeeper import ZooKeeperServer
 
 DEFAULT_OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 RESULTS = Path(__file__).resolve().parent / "results"
-NAMES = {"landline": Target.LANDLINE, "kafka": Target.KAFKA, "kraft": Target.KRAFT}
+NAMES = {
+    "landline": Target.LANDLINE,
+    "python": Target.PYTHON,
+    "kafka": Target.KAFKA,
+    "kraft": Target.KRAFT,
+}
+# Unless others are named: Landline as it is deployed, and its peers.
+DEFAULT_TARGETS = [Target.LANDLINE, Target.KAFKA, Target.KRAFT]
 QUICK_SCALE = 1 / 8
 STEM = "report"
 
@@ -80,6 +89,13 @@ STEM = "report"
     "--out", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_OUT, help="Report directory."
 )
 @click.option("--work-dir", type=click.Path(file_okay=False, path_type=Path), help="Where log dirs are put.")
+@click.option(
+    "--tcp",
+    metavar="NAME",
+    default=loopback.DEFAULT,
+    show_default=True,
+    help="TCP's congestion control, as root.",
+)
 def main(
     *,
     rounds: int,
@@ -90,6 +106,7 @@ def main(
     quick: bool,
     out: Path,
     work_dir: Path | None,
+    tcp: str,
 ) -> None:
     """Measure Landline beside Apache Kafka 3.9.1 (ZooKeeper) and 4.1 (KRaft), in one run.
 
@@ -99,7 +116,7 @@ def main(
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.default_int_handler)
     console = Console()
-    targets = [NAMES[name] for name in target_names] or list(Target)
+    targets = [NAMES[name] for name in target_names] or DEFAULT_TARGETS
     suites = [suite.only(titles) for suite in SUITES if not names or suite.name in names]
     suites = [suite for suite in suites if suite.workloads]
     if not suites:
@@ -112,9 +129,12 @@ def main(
             kafka_dist.jar_dir(kafka_dist.KRAFT_VERSION)
     except kafka_dist.KafkaDistUnavailableError as error:
         sys.exit(str(error))
-    loopback.enter("bench", sys.argv[1:])
-    if Target.LANDLINE in targets:
-        compile_broker()
+    loopback.enter("bench", sys.argv[1:], tcp)
+    codes = {target: target.code for target in targets if target.kind is Target.LANDLINE}
+    for code in set(codes.values()):
+        if differing := differing_sources(code):
+            sys.exit(f"{code} has other sources than this checkout ({differing}): make compiled")
+        compile_broker(code)
     scale = scale * QUICK_SCALE if quick else scale
     begin, stopped = time.monotonic(), False
     with (
@@ -138,14 +158,17 @@ def main(
         except KeyboardInterrupt:
             stopped = True
     minutes = (time.monotonic() - begin) / 60
-    facts = {"rounds": str(rounds), "scale": "quick, not a measurement" if quick else f"{scale:g}"}
+    facts = {target.value: f"compiled: {compiled_by(code / 'broker')}" for target, code in codes.items()}
+    facts |= {"rounds": str(rounds), "scale": "quick, not a measurement" if quick else f"{scale:g}"}
     facts |= {"duration": f"{minutes:.0f} minutes" + (", stopped before its end" if stopped else "")}
     _publish(console, session, targets, out, facts)
 
 
 def _steps(suites: list[Suite], target: Target) -> int:
     """Each workload is a step, and so is each stage's set-up."""
-    stages = [suite.stage for suite in suites for workload in suite.workloads if target in workload.targets]
+    stages = [
+        suite.stage for suite in suites for workload in suite.workloads if target.kind in workload.targets
+    ]
     return len(stages) + len(set(stages) - {Stage.OWN})
 
 
@@ -169,14 +192,19 @@ def _publish(
         f"{len(session.noise)} runs were repeated because others used the CPUs; {restless} never were quiet"
     )
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-    names = [target.value for target in Target if target in targets]
-    others = [name for name in names if name != Target.LANDLINE.value]
+    compared = peers(targets)
+    others = [target.value for target in compared]
+    judges = compared[:1] != [Target.PYTHON]
     sections = [
         Section(
             suite.title,
             suite.note,
             compare(
-                [metric for workload in suite.workloads for metric in workload.metrics],
+                [
+                    metric if judges else replace(metric, goal=None)
+                    for workload in suite.workloads
+                    for metric in workload.metrics
+                ],
                 session.samples,
                 Target.LANDLINE.value,
                 others,

@@ -12,12 +12,23 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGES = ("broker", "crc32c", "kazoo", "kio", "prometheus_client", "structlog", "typing_extensions")
+from rig.landline_broker import REPOSITORY
+
+PACKAGES = ("crc32c", "kazoo", "kio", "prometheus_client", "structlog", "typing_extensions")
 
 
-def compile_broker() -> None:
+def differing_sources(code: Path, root: Path = REPOSITORY) -> str:
+    """The first of the broker's sources that ``code`` has otherwise than this checkout; empty if none."""
+    for path in sorted((root / "broker").rglob("*.py")):
+        other = code / path.relative_to(root)
+        if not other.is_file() or other.read_bytes() != path.read_bytes():
+            return str(path.relative_to(root))
+    return ""
+
+
+def compile_broker(code: Path = REPOSITORY) -> None:
     """Compiles in place what is not compiled yet; skips a directory that cannot be written to."""
-    command = [sys.executable, "-m", "compileall", "-q", "-j", "0", *map(str, _paths())]
+    command = [sys.executable, "-m", "compileall", "-q", "-j", "0", *map(str, _paths()), str(code / "broker")]
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -95,7 +95,7 @@ class _OneVisit:
                 workload
                 for suite in suites
                 for workload in suite.workloads
-                if self.visit.target in workload.targets
+                if self.visit.target.kind in workload.targets
             )
             while waiting:
                 self._on_stage(stage, waiting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,12 @@ from rig.certificates import Stores
 from rig.kafka_broker import DEFAULT_JVM, KafkaBroker
 from rig.kafka_dist import KAFKA_VERSION, KRAFT_VERSION
 from rig.kraft_broker import KraftBroker, new_cluster_id
-from rig.landline_broker import LandlineBroker, LandlineStandalone
+from rig.landline_broker import REPOSITORY, LandlineBroker, LandlineStandalone
 from rig.ports import free_port
 from rig.zookeeper import ZooKeeperServer
 
+# `make compiled`.
+COMPILED_CHECKOUT: Path = REPOSITORY / "build" / "compiled-checkout"
 # The same for all: the tests' settings are reset to the defaults, a group's first rebalance does not wait,
 # and one broker cannot hold three replicas of the internal topics (see _TRANSACTION_LOG_OF_THREE).
 CONFIG: Mapping[str, object] = {
@@ -49,11 +51,30 @@ class Target(enum.Enum):
     LANDLINE = "Landline"
     KAFKA = f"Apache Kafka {KAFKA_VERSION}"
     KRAFT = f"Apache Kafka {KRAFT_VERSION}"
+    PYTHON = "Landline, pure Python"
 
     @property
     def needs_zookeeper(self) -> bool:
         """Whether its clusters use ZooKeeper."""
         return self is not Target.KRAFT
+
+    @property
+    def kind(self) -> Target:
+        """What it is measured as: whether compiled or not, Landline is Landline."""
+        return Target.LANDLINE if self is Target.PYTHON else self
+
+    @property
+    def code(self) -> Path:
+        """The checkout that Landline runs from: compiled as it is deployed, if that was built, or Python."""
+        compiled = COMPILED_CHECKOUT if self is Target.LANDLINE else REPOSITORY
+        return compiled if compiled.is_dir() else REPOSITORY
+
+
+def peers(targets: Collection[Target]) -> list[Target]:
+    """Whom Landline is compared with, in the report's order: goals and verdicts are against the first, which is Kafka
+    if it was measured. Beside pure Python alone there are no goals.
+    """
+    return [target for target in Target if target in targets and target is not Target.LANDLINE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +142,8 @@ class Factory:
 
     def simplest(self, directory: Path) -> BrokerProcess:
         """Returns the simplest broker that serves on an empty directory: Landline needs no ZooKeeper."""
-        if self.target is Target.LANDLINE:
-            return LandlineStandalone(directory / "data", dict(CONFIG))
+        if self.target.kind is Target.LANDLINE:
+            return LandlineStandalone(directory / "data", dict(CONFIG), code=self.target.code)
         return self.brokers(directory)[0]
 
     def forget_session(self, broker: BrokerProcess) -> None:
@@ -150,6 +171,6 @@ class Factory:
         *,
         port: int | None = None,
     ) -> BrokerProcess:
-        if self.target is Target.LANDLINE:
-            return LandlineBroker(number, zk_connect, log_dir, settings, port=port)
+        if self.target.kind is Target.LANDLINE:
+            return LandlineBroker(number, zk_connect, log_dir, settings, port=port, code=self.target.code)
         return KafkaBroker(number, zk_connect, log_dir, settings, jvm=DEFAULT_JVM, port=port)

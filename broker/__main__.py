@@ -330,6 +330,13 @@ def _serve(
     is_lean = store_path is None and not config.opt_str("landline.zookeeper.sasl.jaas.config")
     for library in ("crc32c", "kazoo.client") if is_lean else ("crc32c",):
         import_lean(library)
+    from broker.utils.compiled import StaleCodeError, compiled_by
+
+    try:
+        compiled_by()
+    except StaleCodeError as error:
+        _complain(str(error))
+        return EXIT_FAILED
     from broker.server.broker_server import BrokerServer, StartupCancelled, StartupError
     from broker.server.daemon import Daemon, StartupErrors
     from broker.utils.systemd import Notifier

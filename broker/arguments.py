@@ -132,6 +132,11 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
     )
     may_stop.add_argument("--dry-run", action="store_true", help="only say whether it may; take nothing")
     may_stop.add_argument(
+        "--who",
+        action="store_true",
+        help="only say who has the permit, in JSON, null if nobody; take nothing",
+    )
+    may_stop.add_argument(
         "--together",
         metavar="ID,…",
         type=_broker_ids,

@@ -46,7 +46,7 @@ def _scheme(config: Mapping[str, object]) -> str:
 
 
 class LandlineBroker(_LandlineProcess):
-    """One Landline broker of a ZooKeeper cluster (``landline start server.properties``)."""
+    """One Landline broker of a ZooKeeper cluster (``landline start server.properties``), of the checkout ``code``."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class LandlineBroker(_LandlineProcess):
         *,
         port: int | None = None,
         command: Sequence[str] = COMMAND,
+        code: Path = REPOSITORY,
     ) -> None:
         self.broker_id = broker_id
         self.log_dir = log_dir
@@ -79,7 +80,7 @@ class LandlineBroker(_LandlineProcess):
             f"Landline broker {broker_id}",
             lambda: [*command, "start", str(self._properties)],
             log_dir.with_name(log_dir.name + ".log"),
-            cwd=REPOSITORY,
+            cwd=code,
         )
 
     def _prepare(self) -> None:
@@ -90,7 +91,12 @@ class LandlineStandalone(_LandlineProcess):
     """One Landline broker without ZooKeeper (``landline standalone``), by default on a free port."""
 
     def __init__(
-        self, data_dir: Path, config: dict[str, object] | None = None, port: int | None = None
+        self,
+        data_dir: Path,
+        config: dict[str, object] | None = None,
+        port: int | None = None,
+        *,
+        code: Path = REPOSITORY,
     ) -> None:
         self.broker_id = 0
         self.log_dir = data_dir
@@ -107,7 +113,7 @@ class LandlineStandalone(_LandlineProcess):
             "Landline standalone",
             self._command,
             data_dir.with_name(data_dir.name + ".log"),
-            cwd=REPOSITORY,
+            cwd=code,
         )
 
     def _command(self) -> list[str]:

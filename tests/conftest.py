@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from broker.network import processor
 from rig.zookeeper import ZooKeeperServer
+from tests.support.compiled import LeaveOutStandIns, is_compiled, leave_out_what_patches_compiled_code
 from tests.support.peers import Peer, PeerKind
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if is_compiled(processor):
+        leave_out_what_patches_compiled_code()
+        config.pluginmanager.register(LeaveOutStandIns())
     # kafka-python reads its schemas by a deprecated call that warns in importlib's name, not in its own.
     config.addinivalue_line("filterwarnings", "ignore:(open|read)_text is deprecated:DeprecationWarning")
     # A run in the background ignores ^C, and what tests start and interrupt would inherit that.

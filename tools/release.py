@@ -41,16 +41,16 @@ from packaging.utils import parse_wheel_filename
 
 from pipeline import jars
 from tools import collection
+from tools.build_lock import alone
 from tools.wheelhouse import (
     ROOT,
-    alone,
-    build_wheel,
     download,
     packed,
     platforms,
     replace,
     requirements_of,
 )
+from tools.wheels import build_wheels, compiles, fitting
 
 OUT: Final = ROOT / "build" / "release"
 # The Python and the machine of the hosts, as a wheel's name has them.
@@ -129,9 +129,10 @@ def bill_of_materials(version: str, wheels: Iterable[tuple[str, str]]) -> str:
 class Release:
     """The files of one version in a directory."""
 
-    def __init__(self, version: str, out: Path) -> None:
+    def __init__(self, version: str, out: Path, *, compiled: bool = False) -> None:
         self.version = version
         self._out = out
+        self._compiled = compiled
         self._manifest = out / f"landline-{version}.json"
 
     def made(self) -> dict[str, Any] | None:
@@ -154,18 +155,18 @@ class Release:
             return
         self._out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as directory:
-            wheel = build_wheel(Path(directory))
+            own = build_wheels(Path(directory), compiled=self._compiled)
             for platform in missing:
                 click.secho(f"release: {self.version} for {platform}", fg="cyan", err=True)
-                archives[platform] = self._archive(platform, wheel, requirements)
+                archives[platform] = self._archive(platform, fitting(own, platform), requirements)
         self._describe(source, archives)
 
-    def _archive(self, platform: str, wheel: Path, requirements: str) -> dict[str, Any]:
+    def _archive(self, platform: str, own: list[Path], requirements: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as directory:
             download(Path(directory), requirements, platform)
-            wheels = [*Path(directory).glob("*.whl"), wheel]
-            content = packed(self.version, wheel, wheels, requirements)
-            hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels}
+            others = list(Path(directory).glob("*.whl"))
+            content = packed(self.version, own, others, requirements)
+            hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (*own, *others)}
         name = f"landline-{self.version}-{platform}.tar"
         replace(self._out / name, content)
         return {"file": name, "sha256": hashlib.sha256(content).hexdigest(), "wheels": hashes}
@@ -229,15 +230,21 @@ def project_version(root: Path) -> str:
     "--platform", "hosts", type=click.Choice(PLATFORMS), multiple=True, help="Only for these hosts."
 )
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, help="Directory of the archives.")
+@click.option(
+    "--compiled/--pure",
+    default=None,
+    help="With compiled code for hosts like this one, or without: with it where there is a C compiler.",
+)
 @click.option("--allow-dirty", is_flag=True, help="Also of what is not committed: for tests.")
-def main(hosts: tuple[str, ...], out: Path, allow_dirty: bool) -> None:
+def main(hosts: tuple[str, ...], out: Path, compiled: bool | None, allow_dirty: bool) -> None:
     """Build the archives of this version for hosts."""
+    is_compiled = compiles(compiled)
     version, source = project_version(ROOT), sources(ROOT, allow_dirty=allow_dirty)
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lock = (ROOT / "requirements.lock").read_text()
     requirements = requirements_of((Requirement(line).name for line in project["dependencies"]), lock)
     with alone(ROOT / "build" / ".wheelhouse.lock"):
-        Release(version, out).make(source, requirements, hosts or PLATFORMS)
+        Release(version, out, compiled=is_compiled).make(source, requirements, hosts or PLATFORMS)
     click.secho(
         f"release: {out} has landline {version}. Deploy it by landline_version: {version} in the inventory",
         fg="green",

@@ -1,6 +1,6 @@
 """Builds what a broker's host is installed from: the wheel, the wheels it needs, and one archive of both.
 
-    python tools/wheelhouse.py     writes build/dist/ and build/wheelhouse-shipper/
+    python -m tools.wheelhouse     writes build/dist/ and build/wheelhouse-shipper/
 
 build/dist has release.json and the archives that it names: one for each Python that a host may have, on machines
 like this one. build/wheelhouse-shipper has the client for the journal shipper of each host. The closure of the
@@ -12,7 +12,6 @@ one at a time. A file that a deployment may be reading is replaced whole, by a r
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
@@ -24,7 +23,6 @@ import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,9 @@ from typing import Any
 import click
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tools.build_lock import alone
+from tools.wheels import build_wheels, compiles, fitting
 
 ROOT = Path(__file__).resolve().parent.parent
 WHEELHOUSE = ROOT / "build" / "wheelhouse"
@@ -133,16 +134,24 @@ def fetch(directory: Path, requirements: str, platform: str) -> None:
 
 
 def source_files() -> list[Path]:
-    """Returns the files that go into the broker's wheel."""
+    """Returns the files that go into the broker's wheels, or decide what does."""
     code = [path for path in (ROOT / "broker").rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    return [*code, *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE"))]
+    compiling = (ROOT / "tools" / "compiled").glob("*.*")
+    return [
+        *code,
+        *compiling,
+        *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py")),
+    ]
 
 
-def packed(version: str, wheel: Path, wheels: Iterable[Path], requirements: str) -> bytes:
-    """The archive that a host installs: all wheels, of which ``wheel`` is the broker's, and their pins and hashes."""
-    pin = f"landline=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
-    contents = {path.name: path.read_bytes() for path in wheels}
-    contents["requirements.txt"] = (requirements + pin).encode()
+def packed(version: str, own: Iterable[Path], others: Iterable[Path], requirements: str) -> bytes:
+    """The archive that a host installs: the broker's own wheels, of which pip takes the one that fits best, those that
+    it needs, and the pins and hashes of all.
+    """
+    own = sorted(own)
+    hashes = (f" --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}" for wheel in own)
+    contents = {path.name: path.read_bytes() for path in (*own, *others)}
+    contents["requirements.txt"] = f"{requirements}landline=={version}{''.join(hashes)}\n".encode()
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for name, content in sorted(contents.items()):
@@ -152,10 +161,10 @@ def packed(version: str, wheel: Path, wheels: Iterable[Path], requirements: str)
     return archive.getvalue()
 
 
-def pack(version: str, wheel: Path, requirements: str, hosts: Iterable[str]) -> dict[str, Any]:
+def pack(version: str, own: Iterable[Path], requirements: str, hosts: Iterable[str]) -> dict[str, Any]:
     """Writes the archives of the working tree for these platforms and returns the content of release.json."""
     contents = {
-        platform: packed(version, wheel, [*(WHEELHOUSE / platform).glob("*.whl"), wheel], requirements)
+        platform: packed(version, fitting(own, platform), (WHEELHOUSE / platform).glob("*.whl"), requirements)
         for platform in hosts
     }
     release = f"{version}-{digest(contents.items())[:10]}"
@@ -167,17 +176,11 @@ def pack(version: str, wheel: Path, requirements: str, hosts: Iterable[str]) -> 
     return {"release": release, "version": version, "archives": archives}
 
 
-def build_wheel(directory: Path) -> Path:
-    """Builds the broker's wheel there."""
-    run("hatchling", "build", "-t", "wheel", "-d", str(directory))
-    (wheel,) = directory.glob("*.whl")
-    return wheel
-
-
-def build(project: dict[str, Any], requirements: str, hosts: list[str]) -> None:
-    """Builds the wheel and the archives when the code or the dependencies changed."""
+def build(project: dict[str, Any], requirements: str, hosts: list[str], *, compiled: bool) -> None:
+    """Builds the wheels and the archives when the code or the dependencies changed."""
     inputs = [(str(path.relative_to(ROOT)), path.read_bytes()) for path in source_files()]
     inputs += [("requirements", requirements.encode()), ("platforms", " ".join(hosts).encode())]
+    inputs += [("compiled", str(compiled).encode())]
     stamp, key = DIST / ".key", digest(inputs)
     if is_fresh(stamp, key):
         click.echo(
@@ -187,13 +190,15 @@ def build(project: dict[str, Any], requirements: str, hosts: list[str]) -> None:
         return
     DIST.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
-        described = pack(str(project["version"]), build_wheel(Path(made)), requirements, hosts)
+        own = build_wheels(Path(made), compiled=compiled)
+        described = pack(str(project["version"]), own, requirements, hosts)
     replace(DIST / "release.json", (json.dumps(described, indent=2) + "\n").encode())
     stamp.write_text(key)
     kept = KEPT_RELEASES * len(hosts)
     for old in sorted(DIST.glob("landline-*.tar"), key=lambda path: path.stat().st_mtime)[:-kept]:
         old.unlink()
-    click.secho(f"wheelhouse: built {described['release']}", fg="green", err=True)
+    kind = "with compiled code for hosts like this one" if compiled else "pure Python"
+    click.secho(f"wheelhouse: built {described['release']}, {kind}", fg="green", err=True)
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -201,15 +206,6 @@ def replace(path: Path, content: bytes) -> None:
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_bytes(content)
     fresh.replace(path)
-
-
-@contextmanager
-def alone(lock: Path) -> Iterator[None]:
-    """Holds a lock, so that no other build of this checkout runs meanwhile."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
 
 
 def run(module: str, *arguments: str) -> None:
@@ -221,7 +217,15 @@ def run(module: str, *arguments: str) -> None:
         raise SystemExit(f"wheelhouse: {module} failed with {done.returncode}\n{done.stdout}{done.stderr}")
 
 
-def main() -> None:
+@click.command()
+@click.option(
+    "--compiled/--pure",
+    default=None,
+    help="With compiled code for hosts like this one, or without: with it where there is a C compiler.",
+)
+def main(compiled: bool | None) -> None:
+    """Build what this checkout's hosts are installed from."""
+    is_compiled = compiles(compiled)
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lock = (ROOT / "requirements.lock").read_text()
     requirements = requirements_of((Requirement(line).name for line in project["dependencies"]), lock)
@@ -230,7 +234,7 @@ def main() -> None:
         for platform in hosts:
             fetch(WHEELHOUSE / platform, requirements, platform)
         fetch(SHIPPER_WHEELHOUSE, requirements_of([SHIPPER_CLIENT], lock), hosts[0])
-        build(project, requirements, hosts)
+        build(project, requirements, hosts, compiled=is_compiled)
 
 
 if __name__ == "__main__":

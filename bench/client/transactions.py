@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
-RECORD_BYTES = 1024
 TIMEOUT_S = 60.0
 _MS_PER_S = 1000.0
 # Few enough that the last records of a transaction wait for the broker, not for a queue of the client.
@@ -16,10 +15,13 @@ _QUEUED_RECORDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """When a transaction is committed: after ``records``, or ``seconds`` after its begin if there are none."""
+    """When a transaction is committed: after ``records``, or ``seconds`` after its begin if there are none; and the
+    size of its records.
+    """
 
     records: int = 0
     seconds: float = 0.0
+    record_bytes: int = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +38,21 @@ class TransactionsRun:
 def write_transactions(
     bootstrap: str, topic: str, partitions: int, commits: Commits, seconds: float
 ) -> TransactionsRun:
-    """Writes records of 1 KiB to all partitions in turn, in transactions, until ``seconds`` have passed.
+    """Writes records to all partitions in turn, in transactions, until ``seconds`` have passed.
 
     The time until the producer has its id is not counted. Raises KafkaException, also for a lost record: its
     transaction cannot be committed.
     """
-    return _Transactions(bootstrap, topic, partitions).run(commits, seconds)
+    return _Transactions(bootstrap, topic, partitions, commits.record_bytes).run(commits, seconds)
 
 
 class _Transactions:
     """One producer with its only transactional id."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, record_bytes: int) -> None:
         self._topic = topic
         self._partitions = partitions
-        self._value = bytes(RECORD_BYTES)
+        self._value = bytes(record_bytes)
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,

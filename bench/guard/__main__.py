@@ -19,6 +19,7 @@ from bench.guard.reference import Reference
 from bench.guard.stage import Stage, StageError, data_parent, staged_broker
 from bench.guard.workloads import all_workloads
 from bench.guard.workloads.workload import Workload
+from broker.utils.compiled import NOT_COMPILED, compiled_by
 from broker.utils.logging_setup import configure_logging
 
 _BUDGET_S: Final = 18.0
@@ -51,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(only: Sequence[str] | None) -> int:
-    committed = verdict.load()
+    committed = verdict.load(_baseline_path())
     machine = _cpu_model(), platform.python_version()
     baseline = committed.seen_from(*machine)
     findings = verdict.settle(_measured, baseline, only)
@@ -65,12 +66,18 @@ def _write_baseline() -> int:
     runs = [_measured(None, _BASELINE_BUDGET_S) for _ in range(_BASELINE_RUNS)]
     costs = {name: [run[name] for run in runs] for name in runs[0]}
     machine = _cpu_model(), platform.python_version()
-    renewed = verdict.renewed(verdict.load(), costs, *machine)
-    verdict.save(renewed)
+    path = _baseline_path()
+    renewed = verdict.renewed(verdict.load(path), costs, *machine)
+    verdict.save(renewed, path)
     baseline = renewed.seen_from(*machine)
     print(table.render(verdict.judge_all(costs, baseline), baseline, colour=sys.stdout.isatty()))
-    print(f"written: {verdict.BASELINE_PATH}")
+    print(f"written: {path}")
     return 0
+
+
+def _baseline_path() -> Path:
+    """Compiled code has its own baseline: with Python's it could become twice as dear unseen."""
+    return verdict.BASELINE_PATH if compiled_by() == NOT_COMPILED else verdict.COMPILED_PATH
 
 
 def _measured(only: Sequence[str] | None, budget_s: float | None = None) -> Mapping[str, Cost]:

@@ -53,6 +53,9 @@ _CONFIG: Final[Mapping[str, str]] = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
     # Prevents background tasks during a measurement.
     "log.initial.task.delay.ms": str(_HOUR_MS),
     "replica.lag.time.max.ms": str(_HOUR_MS),
@@ -64,18 +67,25 @@ class StageError(RuntimeError):
     """The broker answered with an error, or not at all: a workload does not measure what it claims."""
 
 
-class SteppedProcessor(Processor):
-    """A Processor without a thread: the caller of :meth:`turn` is its thread."""
+class SteppedProcessor:
+    """A Processor without a thread: the caller of :meth:`turn` is its thread. No subclass, as a compiled class has none
+    that is not.
+    """
+
+    def __init__(self, processor: Processor) -> None:
+        self.adopt = processor.adopt
+        self._processor = processor
 
     def turn(self) -> None:
         """Runs one turn of the loop; waits up to a second when there is nothing to do."""
-        self._thread_id = threading.get_ident()
-        self._turn()
+        processor = self._processor
+        processor._thread_id = threading.get_ident()  # noqa: SLF001 - in place of the thread
+        processor._turn()  # noqa: SLF001
 
     def close(self) -> None:
         """Closes every connection."""
-        self._stopping = True
-        self._run()
+        self._processor._stopping = True  # noqa: SLF001
+        self._processor._run()  # noqa: SLF001
 
 
 class _StagedServer(BrokerServer):
@@ -89,12 +99,14 @@ class _StagedServer(BrokerServer):
 
     def make_processor(self) -> SteppedProcessor:
         return SteppedProcessor(
-            0,
-            self._apis.dispatch,
-            self.replica_manager.settle,
-            max_frame_bytes=self.config.int("socket.request.max.bytes"),
-            idle_ms=-1,
-            quotas=ConnectionQuotas(1 << 10, 1 << 10, {}),
+            Processor(
+                0,
+                self._apis.dispatch,
+                self.replica_manager.settle,
+                max_frame_bytes=self.config.int("socket.request.max.bytes"),
+                idle_ms=-1,
+                quotas=ConnectionQuotas(1 << 10, 1 << 10, {}),
+            )
         )
 
 

@@ -14,7 +14,7 @@ _COLOURS: Final[Mapping[Verdict, str]] = {
     Verdict.NEW: "1;33",
     Verdict.GONE: "1;33",
 }
-_RENEW: Final = "`make perf-baseline` and commit bench/guard/baseline.json with the reason"
+_RENEW: Final = "`make perf-baseline` and commit bench/guard/baseline*.json with the reason"
 
 
 def render(findings: Sequence[Finding], baseline: Baseline, *, colour: bool) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 from bench.guard.measure import Cost
 
 BASELINE_PATH: Final = Path(__file__).with_name("baseline.json")
+COMPILED_PATH: Final = BASELINE_PATH.with_name("baseline-compiled.json")
 DEFAULT_TOLERANCE: Final = 0.2
 _RETRIES: Final = 2
 _ABROAD: Final = 2
@@ -194,7 +195,7 @@ def _minor(python: str) -> str:
     return ".".join(python.split(".")[:2])
 
 
-def load(path: Path = BASELINE_PATH) -> Baselines:
+def load(path: Path) -> Baselines:
     """The committed baselines; none without a file."""
     if not path.exists():
         return Baselines()
@@ -209,7 +210,7 @@ def load(path: Path = BASELINE_PATH) -> Baselines:
     return Baselines(tuple(machines))
 
 
-def save(baselines: Baselines, path: Path = BASELINE_PATH) -> None:
+def save(baselines: Baselines, path: Path) -> None:
     """One line per workload, so that diffs are readable."""
     path.write_text("[\n" + ",\n".join(map(_as_json, baselines.machines)) + "\n]\n")
 

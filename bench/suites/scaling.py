@@ -88,7 +88,7 @@ def _write(
 
 def _two_or_one(visit: Visit) -> Values:
     """A typical host: two brokers of Landline (``brokers_per_host``), one JVM of Kafka."""
-    return _measure(visit, 2 if visit.target is Target.LANDLINE else 1, "scaling_host")
+    return _measure(visit, 2 if visit.target.kind is Target.LANDLINE else 1, "scaling_host")
 
 
 def _metrics(key: str, title: str) -> tuple[Metric, ...]:

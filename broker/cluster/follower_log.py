@@ -61,7 +61,7 @@ class FollowerLog(PartitionLog):
             if leader_log_start > offsets.start:
                 self.log.increment_log_start_offset(leader_log_start)
         if self.log.durability.flush_due:
-            self.log.flush()
+            self.log.sync_records()
             self.advance_high_watermark()  # it may lead by now, and have waited for this sync
         return info
 

@@ -145,8 +145,10 @@ def next_high_watermark(
     It counts the maximal ISR, and caught-up followers on a live broker (``may_come``), which are about to
     join. Otherwise the high watermark could stay ahead of such a follower forever, and it would never join.
     """
-    if len(state.committed) < min(min_isr, len(followers) + 1):
+    if len(state.committed) < min_isr and len(state.committed) < len(followers) + 1:
         return current
+    if not followers:
+        return max(leader_end_offset, current)
     mark = leader_end_offset
     maximal = state.maximal
     for broker_id, follower in followers.items():

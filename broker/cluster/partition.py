@@ -11,8 +11,8 @@ from broker.cluster import isr as isr_rule
 from broker.cluster.follower_log import FollowerLog
 from broker.cluster.isr import IsrState, NotEnoughReplicasError, Shortage
 from broker.cluster.replica import FollowerState, low_watermark
-from broker.cluster.results import Appended, Awaited, FollowerRead
-from broker.log.log import AppendOrigin, Log
+from broker.cluster.results import Awaited, FollowerRead
+from broker.log.log import AppendInfo, AppendOrigin, Log
 from broker.log.producers.verification import VerificationGuard
 from broker.protocol.alter_partition_messages import IsrChange
 from broker.protocol.control_messages import PartitionRole
@@ -147,9 +147,12 @@ class Partition(FollowerLog):
         required_acks: int,
         origin: AppendOrigin,
         guard: VerificationGuard | None = None,
-    ) -> Appended:
+    ) -> tuple[AppendInfo, bool, Awaited | None]:
         """Appends records; if this is the only replica, the high watermark advances at once. ``guard`` is that
         of a transactional batch, if transactions are verified.
+
+        Returns the append, whether the high watermark advanced, and so waiting requests must be checked, and
+        what must be committed before the append is (None: it is committed).
 
         Raises :class:`KafkaError` and appends nothing: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS for
         acks=all, or the log's errors about the records.
@@ -165,10 +168,12 @@ class Partition(FollowerLog):
                 raise KafkaError(Errors.NOT_LEADER_OR_FOLLOWER)
             if required_acks == ACKS_ALL and (shortage := self.shortage()) is not None:
                 raise NotEnoughReplicasError(self.topic_partition, shortage)
-            info = self.log.appender.append_checked(checked, self.state.leader_epoch, guard)
-            advanced = self._advance_high_watermark(self._clock.monotonic_ms())
+            log = self.log
+            info = log.appender.append_checked(checked, self.state.leader_epoch, guard)
+            # Without followers no time counts.
+            advanced = self._advance_high_watermark(self._clock.monotonic_ms() if self.followers else 0)
             end = info.last_offset + 1
-            return Appended(info, advanced, Awaited(end, self._term), self.log.offsets.high_watermark >= end)
+            return info, advanced, None if log.offsets.high_watermark >= end else Awaited(end, self._term)
 
     def effective_min_isr(self) -> int:
         """min.insync.replicas, but at most the number of replicas."""
@@ -204,7 +209,10 @@ class Partition(FollowerLog):
         """Where the reader's log diverges from this one: (epoch, its end offset here), or None (KIP-595)."""
         if last_fetched_epoch < 0:
             return None
-        epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
+        log = self.log
+        if last_fetched_epoch == log.leader_epochs.latest_epoch and fetch_offset <= log.offsets.end:
+            return None  # as nearly always
+        epoch, end_offset = log.end_offset_for_epoch(last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
             raise KafkaError(
                 Errors.OFFSET_OUT_OF_RANGE,
@@ -251,7 +259,7 @@ class Partition(FollowerLog):
             self.followers[broker_id] = follower.after_fetch(
                 fetch_offset, log_start_offset, now_ms, end_offset, broker_epoch
             )
-            change = self._maybe_expand(broker_id)
+            change = None if broker_id in self.isr.committed else self._maybe_expand(broker_id)
             moved = follower.log_end_offset != fetch_offset or change is not None
             advanced = moved and self._advance_high_watermark(now_ms)
             return FollowerRead(read, None, offsets.high_watermark, start, advanced, change)
@@ -341,7 +349,7 @@ class Partition(FollowerLog):
                 self._clock.monotonic_ms(),
                 self._max_lag_ms,
             )
-            late |= self.isr.committed - self.followers.keys() - {self._broker_id}
+            late |= self.isr.committed.difference(self.followers, {self._broker_id})
             if not late:
                 return None
             _log.info(
@@ -354,7 +362,8 @@ class Partition(FollowerLog):
             return self._propose(self.isr.committed - late)
 
     def _maybe_expand(self, broker_id: int) -> IsrChange | None:
-        if self.isr.is_pending or broker_id in self.isr.committed or not self._alive(broker_id):
+        """The change that lets a caught-up follower join the ISR, which it is not in."""
+        if self.isr.is_pending or not self._alive(broker_id):
             return None
         if not isr_rule.may_join(
             self.followers[broker_id], self.log.offsets.high_watermark, self._leader_epoch_start

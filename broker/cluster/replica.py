@@ -32,19 +32,14 @@ class FollowerState(NamedTuple):
         self, fetch_offset: int, log_start_offset: int, now_ms: int, leader_end_offset: int, broker_epoch: int
     ) -> FollowerState:
         """The state after a fetch from ``fetch_offset``, which acknowledges everything before it."""
-        caught_up_ms = self.last_caught_up_ms
+        broker_id, _, _, caught_up_ms, last_fetch_ms, last_end_offset, _ = self
         if fetch_offset >= leader_end_offset:
             caught_up_ms = max(caught_up_ms, now_ms)
-        elif fetch_offset >= self.last_fetch_leader_end_offset:
-            caught_up_ms = max(caught_up_ms, self.last_fetch_ms)
+        elif fetch_offset >= last_end_offset:
+            caught_up_ms = max(caught_up_ms, last_fetch_ms)
+        end_offset = max(leader_end_offset, last_end_offset)
         return FollowerState(
-            self.broker_id,
-            fetch_offset,
-            log_start_offset,
-            caught_up_ms,
-            now_ms,
-            max(leader_end_offset, self.last_fetch_leader_end_offset),
-            broker_epoch,
+            broker_id, fetch_offset, log_start_offset, caught_up_ms, now_ms, end_offset, broker_epoch
         )
 
     def reset(

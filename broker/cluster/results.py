@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.log.log import AppendInfo, LogRead
+from broker.log.log import LogRead
 from broker.protocol.alter_partition_messages import IsrChange
 
 
@@ -15,17 +15,6 @@ class Awaited(NamedTuple):
 
     offset: int
     term: int
-
-
-class Appended(NamedTuple):
-    """The result of an append as leader. ``hw_advanced``: waiting requests must be checked. ``is_committed``:
-    the append waits for nothing more.
-    """
-
-    info: AppendInfo
-    hw_advanced: bool
-    awaited: Awaited
-    is_committed: bool
 
 
 class FollowerRead(NamedTuple):

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 import structlog
@@ -53,6 +55,7 @@ __all__ = [
 ]
 
 _log = structlog.get_logger(__name__)
+_serials: Final = count()
 
 
 class Log:
@@ -96,6 +99,10 @@ class Log:
         self.lock = context.lock
         #: None until the topic id is known.
         self.topic_id = topic_id
+        #: False once compaction has found damaged data; the cleaner manager's.
+        self.is_cleanable = True
+        #: No other log of this process has it, not even one that takes this log's place.
+        self.serial: Final = next(_serials)
         #: The log start offset, the high watermark and the log end offset.
         self.offsets = offsets = LogOffsets(log_start_offset, log_end_offset)
         #: The start offset of each leader epoch.
@@ -237,6 +244,10 @@ class Log:
     def flush(self, up_to: int | None = None) -> None:
         """As :meth:`Durability.flush`. Do not call it with the log's lock held."""
         self.durability.flush(up_to)
+
+    def sync_records(self) -> None:
+        """As :meth:`Durability.sync_records`. Do not call it with the log's lock held."""
+        self.durability.sync_records()
 
     def note_synced(self) -> None:
         """As :meth:`Durability.note_synced`."""

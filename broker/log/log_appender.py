@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, final
 
 from broker.config.log_config import LogConfig
 from broker.log.durability import Durability
@@ -39,25 +39,41 @@ from broker.record.message_set import begins_old
 from broker.record.validator import AppendOrigin, BatchRules
 
 _INSPECT_INLINE_BYTES = 64 * 1024
+_CLIENT: Final = AppendOrigin.CLIENT
 
 
-class CheckedBatches(NamedTuple):
+@final
+class CheckedBatches:
     """Batches that passed :meth:`LogAppender.check` at ``now_ms`` (wall clock); ``records`` is writable."""
 
-    records: memoryview
-    headers: list[BatchHeader]
-    origin: AppendOrigin
-    log_append_time: bool
-    now_ms: int
+    __slots__ = ("headers", "log_append_time", "now_ms", "origin", "records")
+
+    def __init__(
+        self,
+        records: memoryview,
+        headers: list[BatchHeader],
+        origin: AppendOrigin,
+        log_append_time: bool,
+        now_ms: int,
+    ) -> None:
+        self.records = records
+        self.headers = headers
+        self.origin = origin
+        self.log_append_time = log_append_time
+        self.now_ms = now_ms
 
 
-class FetchedBatches(NamedTuple):
+@final
+class FetchedBatches:
     """What a leader sent, with its batches up to the first one that is incomplete, fails its checksum, or is a
     marker that is cut short.
     """
 
-    records: memoryview
-    headers: Sequence[BatchHeader]
+    __slots__ = ("headers", "records")
+
+    def __init__(self, records: memoryview, headers: Sequence[BatchHeader]) -> None:
+        self.records = records
+        self.headers = headers
 
 
 class LogAppender:
@@ -145,19 +161,19 @@ class LogAppender:
 
         Raises KafkaError as there, except for errors that depend on the log and its producers.
         """
-        if origin is AppendOrigin.CLIENT and self._context.health.refusal is not None:
-            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, self._context.health.refusal)
-        rules = self.rules
-        now_ms = self._context.clock.wall_ms()
-        headers = validator.check_batches(records, rules, origin, now_ms, self._context.topic_partition)
+        context, rules = self._context, self.rules
+        if origin is _CLIENT and context.health.refusal is not None:
+            raise KafkaError(Errors.KAFKA_STORAGE_ERROR, context.health.refusal)
+        now_ms = context.clock.wall_ms()
+        headers = validator.check_batches(records, rules, origin, now_ms, context.topic_partition)
         if rules.target_codec is not None and validator.needs_recompression(headers, rules):
-            records, headers = validator.recompress(records, headers, rules)
+            records, headers = validator.recompress(records, headers, rules, self._context.topic_partition)
         elif records.readonly:
             records = memoryview(bytearray(records))
         if len(records) > self.config.segment_bytes:
             raise KafkaError(
                 Errors.RECORD_LIST_TOO_LARGE,
-                f"{self._context.topic_partition}: {len(records)} bytes exceed "
+                f"{context.topic_partition}: {len(records)} bytes exceed "
                 f"segment.bytes={self.config.segment_bytes}",
             )
         return CheckedBatches(records, headers, origin, rules.log_append_time, now_ms)
@@ -168,7 +184,8 @@ class LogAppender:
         """Appends a result of :meth:`check`, at most once. ``guard`` as for :meth:`ProducerStateManager.check`.
         Raises as :meth:`append_as_leader`.
         """
-        records, headers, origin, log_append_time, now_ms = checked
+        records, headers, origin = checked.records, checked.headers, checked.origin
+        log_append_time, now_ms = checked.log_append_time, checked.now_ms
         with self._context.lock:
             if log_append_time:  # under the lock, so that append times rise with the offsets
                 now_ms = self._context.clock.wall_ms()
@@ -250,7 +267,7 @@ class LogAppender:
 
     def append_fetched(self, checked: FetchedBatches, leader_epoch: int) -> AppendInfo:
         """Appends a result of :meth:`check_fetched`. Raises as :meth:`append_as_follower`."""
-        records, headers = checked
+        records, headers = checked.records, checked.headers
         if not headers:
             return AppendInfo(
                 UNKNOWN_OFFSET,
@@ -266,9 +283,8 @@ class LogAppender:
         with self._context.lock:
             end_offset = self._offsets.end
             epochs = range(self._epochs.epoch_for_offset(end_offset - 1), leader_epoch + 1)
-            headers = headers[
-                : validator.check_follows(headers, end_offset, epochs, self._context.topic_partition)
-            ]
+            count = validator.check_follows(headers, end_offset, epochs, self._context.topic_partition)
+            headers = headers[:count]
             batches = [
                 (header.base_offset, header.last_offset, header.size_bytes, header.max_timestamp)
                 for header in headers

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
 from broker.config.log_config import LONG_MAX
@@ -14,6 +15,7 @@ from broker.log.checkpoints import OffsetCheckpoint
 from broker.log.dirs.log_dir import LogDir
 from broker.log.dirs.log_dirs import LogDirs
 from broker.log.log import Log
+from broker.protocol.errors import KafkaError
 from broker.utils.topic_partition import TopicPartition
 
 
@@ -86,8 +88,13 @@ class LogRegistry:
     # -- checkpoints
 
     def checkpoint_recovery_points(self) -> None:
-        """Writes each log's recovery point."""
+        """Writes each log's recovery point, which first comes up to what appends have synced. So a crash leaves
+        no more to read again than was written since the last checkpoint.
+        """
         for log_dir in self.dirs:
+            for log in self._files_in(log_dir):
+                with suppress(KafkaError):  # logged; or the log is closed
+                    log.durability.catch_up()
             self._write_recovery_points(log_dir)
 
     def checkpoint_log_starts(self) -> None:

@@ -114,7 +114,7 @@ class Segments:
         #: All segments, in offset order.
         self.all = tuple(segments)
         active = self.all[-1]
-        active.keeps_file = True
+        active.keep_file()
         set_limits(self.all)
         #: The last segment.
         self.active = active

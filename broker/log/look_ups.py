@@ -144,9 +144,10 @@ def offset_for_timestamp(
     """
     for segment in segments:
         with lock:
-            if segment.size == 0 or segment.largest_noted_timestamp < timestamp:
-                continue
-            first = max(segment.first_offset_for(timestamp), start_offset)
+            is_late_enough = segment.size > 0 and segment.largest_noted_timestamp >= timestamp
+            first = max(segment.first_offset_for(timestamp), start_offset) if is_late_enough else -1
+        if not is_late_enough:
+            continue
         for position, header in segment.headers_for(first):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
                 found = _record_at(segment, position, header, timestamp, start_offset)
@@ -186,9 +187,8 @@ def _record_at(
 
 def has_aborts(segments: SegmentList, offset: int, least_bytes: int = 1) -> bool:
     """Whether a segment from ``offset`` on has at least so many bytes of aborted transactions."""
-    return any(
-        segment.txn_index.size >= least_bytes for segment in segments[max(floor_index(segments, offset), 0) :]
-    )
+    first = max(floor_index(segments, offset), 0)
+    return any(segment.txn_index.size >= least_bytes for segment in segments[first:])
 
 
 def aborted_in(
@@ -216,7 +216,8 @@ def aborted_transactions(
 ) -> list[AbortedTransaction]:
     """The aborted transactions with records in the range, by first offset, for read_committed fetches."""
     found: list[AbortedTransaction] = []
-    for segment in segments[max(floor_index(segments, first_offset), 0) :]:
+    first = max(floor_index(segments, first_offset), 0)
+    for segment in segments[first:]:
         if segment.txn_index.collect(first_offset, end_offset, found):
             break
     return sorted(found, key=lambda transaction: transaction.first_offset)

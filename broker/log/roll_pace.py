@@ -25,7 +25,7 @@ class RollPace:
     def __init__(self, per_second: int = _PER_SECOND, at_once: int = _AT_ONCE) -> None:
         self._per_ms = per_second / 1_000
         self._at_once = at_once
-        self._left: float = at_once
+        self._left: float = float(at_once)
         self._at_ms = 0
 
     def allows(self, now_ms: int, last_ms: int) -> bool:

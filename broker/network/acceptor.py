@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 
 from broker.config.endpoint import Endpoint
+from broker.network import pacing
 from broker.network.arrivals import Arrivals, has_gone
 from broker.network.connection_quotas import ConnectionQuotas, TooManyConnectionsError
 from broker.network.ip_rates import HeldSockets
@@ -179,6 +180,7 @@ class Acceptor:
         if self._send_buffer > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
         local = sock.getsockname()
+        pacing.stop_within_host(sock, local[0], address[0])
         identity = f"{local[0]}:{local[1]}-{address[0]}:{address[1]}-{next(self._number)}"
         info = ConnectionInfo(identity, host, self.endpoint.listener_name, self.endpoint.security_protocol)
         adopt = next(self._turn).adopt

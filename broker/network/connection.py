@@ -224,25 +224,27 @@ class Connection:
         """Whether receiving more requires a larger buffer."""
         return self.buffer is not None and len(self.buffer) - self.filled < self.room
 
-    def frames(self) -> Iterator[memoryview]:
-        """The complete frames received, without their length prefix. Raises :class:`ProtocolError` for an
-        invalid length.
+    def next_frame(self) -> memoryview | None:
+        """The next complete frame received, without its length prefix; None if there is none, or if the connection
+        is muted. Raises :class:`ProtocolError` for an invalid length.
         """
-        while not self.muted and self.buffer is not None and self.filled - self.start >= 4:
-            (size,) = INT32.unpack_from(self.buffer, self.start)
-            if size < 0 or size > self.max_frame_bytes:
-                limit = "socket.request.max.bytes"
-                if self.login is not None and self.login.is_new:
-                    limit = "sasl.server.max.receive.size"
-                raise ProtocolError(f"request of {size} bytes announced; {limit} is {self.max_frame_bytes}")
-            begin, end = self.start + 4, self.start + 4 + size
-            if end > self.filled:
-                return
-            self.start = end
-            yield memoryview(self.buffer)[begin:end]
+        buffer, start = self.buffer, self.start
+        if buffer is None or self.muted or self.filled - start < 4:
+            return None
+        size: int = INT32.unpack_from(buffer, start)[0]
+        if size < 0 or size > self.max_frame_bytes:
+            limit = "socket.request.max.bytes"
+            if self.login is not None and self.login.is_new:
+                limit = "sasl.server.max.receive.size"
+            raise ProtocolError(f"request of {size} bytes announced; {limit} is {self.max_frame_bytes}")
+        end = start + 4 + size
+        if end > self.filled:
+            return None
+        self.start = end
+        return memoryview(buffer)[start + 4 : end]
 
     def give_back(self, frame: memoryview) -> None:
-        """Makes the frame that :meth:`frames` yielded last the next one again."""
+        """Makes the frame that :meth:`next_frame` returned last the next one again."""
         self.start -= 4 + len(frame)
 
     def settle(self, shared: bytearray) -> None:
@@ -330,6 +332,10 @@ class Connection:
                 times.record(request.api_key, now_ns - request.receive_ns)
             self.out.extend(payload)
         return True
+
+    def has_long_answer(self) -> bool:
+        """Whether a request is answered in several pieces, as with records."""
+        return any(request.payload is not None and len(request.payload) > 1 for request in self.in_flight)
 
     def asks_too_much(self) -> bool:
         """Whether to handle no more of its requests until it has read its responses."""

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from broker.network.connection import OUT_OF_TURN, Connection
 from broker.network.crowd import CROWD_NS, Crowd
 from broker.network.shares import DEAR_NS, DEAR_TURN_NS, VISIT_NS
+
+# Connections of the crowd whose responses are sent in a row.
+_BURST: Final = 16
 
 
 class OutOfTurn:
@@ -43,22 +47,33 @@ class OutOfTurn:
         self.crowded = self.crowd.members
 
     def serve_crowd(self, now_ms: int) -> None:
-        """Serves some of the waiting connections: by demand, then by turn. Their responses are sent at once
+        """Serves some of the waiting connections: by demand, then by turn. Their responses are sent soon, in bursts,
         and count towards the time that a turn may use.
         """
-        crowd = self.crowd
-        for take in (crowd.least, crowd.next):
+        for by_demand in (True, False):
             until_ns = time.monotonic_ns() + CROWD_NS
             while self.crowded:
-                connection, mask = take()
-                self._serve_one(connection, mask, now_ms)
-                if connection.fd >= 0 and connection.dirty:
-                    connection.dirty = False
-                    self._flush(connection)
-                if connection.fd >= 0:
-                    self._watch(connection)
+                self._serve_burst(by_demand, now_ms, until_ns)
                 if time.monotonic_ns() >= until_ns:
                     break
+
+    def _serve_burst(self, by_demand: bool, now_ms: int, until_ns: int) -> None:
+        """Serves a few, then sends their responses: a client that has slept is woken once for all of them, which takes
+        as long as a small request. Responses with records are sent at once, as each takes long.
+        """
+        crowd, burst = self.crowd, list[Connection]()
+        while self.crowded and len(burst) < _BURST:
+            connection, mask = crowd.least() if by_demand else crowd.next()
+            self._serve_one(connection, mask, now_ms)
+            burst.append(connection)
+            if connection.has_long_answer() or time.monotonic_ns() >= until_ns:
+                break
+        for connection in burst:
+            if connection.fd >= 0 and connection.dirty:
+                connection.dirty = False
+                self._flush(connection)
+            if connection.fd >= 0:
+                self._watch(connection)
 
     def serve_dear(self, now_ms: int) -> None:
         """Serves expensive connections one after another until their share of the turn is used up. The rest

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -38,7 +39,7 @@ from broker.network.throttled import Throttled
 from broker.network.transport import Transport
 from broker.network.wake_up import WakeUp
 from broker.protocol.errors import ProtocolError
-from broker.protocol.framing import parse_request_header
+from broker.protocol.framing import split_request_header
 from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
@@ -46,6 +47,13 @@ _SHARED_BUFFER = 256 * 1024
 _TICK_S, _RETRY_S = 1.0, 0.005
 _TICK_NS = 1_000_000_000
 _FEW = 4  # up to this many need no time check: each has its own limit
+# Looked up here once: a look-up in a module or an enum, several for each request, takes 50 ns.
+_IN: Final = select.EPOLLIN
+_OUT: Final = select.EPOLLOUT
+_HALF_CLOSED: Final = select.EPOLLRDHUP
+_GONE: Final = select.EPOLLHUP | select.EPOLLERR
+_IN_OR_GONE: Final = _IN | _GONE
+_SERVED: Final = Verdict.SERVED
 
 
 class Processor:
@@ -53,14 +61,14 @@ class Processor:
 
     Only its thread touches a connection. Everything runs on that thread except :meth:`adopt`, :meth:`invite`,
     :meth:`stop` and the completion of requests. ``dispatch`` must neither raise nor block. ``settle`` is
-    called after each turn's events, for work that they deferred.
+    called after each turn's events, for work that they deferred; if it returns True, again when the answers are sent.
     """
 
     def __init__(
         self,
         index: int,
         dispatch: Dispatch,
-        settle: Callable[[], None],
+        settle: Callable[[], bool],
         *,
         max_frame_bytes: int,
         idle_ms: int,
@@ -105,12 +113,12 @@ class Processor:
         self._rations: Rations[Connection] = Rations(self._memory)
         self._starved = self._rations.waiting
         self._throttled: Throttled[Connection] = Throttled()
-        self._stopping = self._ended = False
+        self._stopping = self._ended = self._unsettled = False
         self._sweep = Sweep(idle_ms, deleted_file_ms, self._memory, self._dear_addresses)
         self._sweep_ms = self._thread_id = 0
         self._late = False  # a flush takes long: further requests wait for the next turn
         self._went_on = False  # a connection continued with waiting requests after its responses were sent
-        self._thread = threading.Thread(target=self._run, name=f"network-thread-{index}", daemon=True)
+        self._own_thread = threading.Thread(target=self._run, name=f"network-thread-{index}", daemon=True)
 
     def __repr__(self) -> str:
         return f"<Processor {self.index} with {len(self._connections)} connections>"
@@ -124,7 +132,7 @@ class Processor:
         return len(self._visits) + len(self._invited)
 
     def start(self) -> None:
-        self._thread.start()
+        self._own_thread.start()
 
     def adopt(self, transport: Transport, info: ConnectionInfo) -> None:
         """Takes over an accepted connection. Called on the thread that accepted it or shook hands."""
@@ -142,8 +150,8 @@ class Processor:
         """Closes every connection and joins the thread."""
         self._stopping = True
         self._wake()
-        if self._thread.is_alive() and threading.get_ident() != self._thread_id:
-            self._thread.join()
+        if self._own_thread.is_alive() and threading.get_ident() != self._thread_id:
+            self._own_thread.join()
 
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
@@ -162,7 +170,7 @@ class Processor:
 
     def _turn(self) -> None:
         before = time.monotonic_ns()
-        more = self._answered or self._dear or self._waiting
+        more = self._answered or self._dear or self._waiting or self._unsettled
         timeout = 0.0 if more else _RETRY_S if self._stalled or self._starved else _TICK_S
         throttle_ends_ns = self._throttled.next_ns
         if throttle_ends_ns < before + _TICK_NS:
@@ -223,12 +231,16 @@ class Processor:
             self._wake()  # the rest is for the next turn
 
     def _settle_and_flush(self) -> None:
-        self._settle()
-        if self._answered:
-            self._flush_answered()
-            if self._went_on:
-                self._went_on = False
-                self._settle()
+        """What connections leave that go on meanwhile is for the next turn: they may have received many requests."""
+        for _ in range(2):
+            self._unsettled = self._settle()
+            if self._answered:
+                self._flush_answered()
+                if self._went_on:
+                    self._went_on = False
+                    self._unsettled = self._settle()
+            if not self._unsettled:
+                return
 
     def _wait_in_crowd(self, connection: Connection, mask: int, now_ns: int) -> None:
         """Queues the connection in the crowd and stops watching it: reporting a thousand ready connections
@@ -242,11 +254,11 @@ class Processor:
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms
         if connection.transport.wants:  # it waited for the other direction than the connection did
-            mask ^= select.EPOLLIN | select.EPOLLOUT
-        if mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) and not connection.muted:
+            mask ^= _IN | _OUT
+        if mask & _IN_OR_GONE and not connection.muted:
             if connection.memory.over and connection.wants_room() and not self._rations.may_grow(connection):
                 self._watch(connection)
-                if mask & (select.EPOLLHUP | select.EPOLLERR):
+                if mask & _GONE:
                     self._close(connection)
                 return
             began_ns = time.monotonic_ns() if connection.info.network_ns >= 0 else 0
@@ -261,64 +273,59 @@ class Processor:
                 self._close(connection)
                 return
             self._handle_frames(connection, began_ns)
-        elif mask & (select.EPOLLHUP | select.EPOLLERR):
+        elif mask & _GONE:
             self._close(connection)
             return
-        elif mask & select.EPOLLRDHUP and not connection.out:
+        elif mask & _HALF_CLOSED and not connection.out:
             connection.is_half_closed = True
             if connection.has_ended():
                 self._close(connection)
                 return
             self._watch(connection)
-        if mask & select.EPOLLOUT:
+        if mask & _OUT:
             self._mark(connection)
 
     def _handle_frames(self, connection: Connection, began_ns: int = 0) -> None:
         cpu_ns = time.thread_time_ns() if connection.cost_ns or self._waiting else 0
         receive_ns = time.monotonic_ns()
+        info, in_flight = connection.info, connection.in_flight
         if began_ns:
-            connection.info.network_ns += receive_ns - began_ns
+            info.network_ns += receive_ns - began_ns
         spent_ns = 0
         try:
-            for frame in connection.frames():
+            while (frame := connection.next_frame()) is not None:
                 if connection.login is not None and took_frame(
                     connection, connection.login, frame, receive_ns, self._max_frame_bytes
                 ):
                     if connection.muted:
                         self._watch(connection)
                     continue
-                header = parse_request_header(frame)
+                api_key, version, correlation_id, client_id, body_at = split_request_header(frame)
+                body, on_answer = frame[body_at:], connection.on_answer
                 request = Request(
-                    header.api_key,
-                    header.api_version,
-                    header.correlation_id,
-                    header.client_id,
-                    frame[header.body_offset :],
-                    connection.info,
-                    receive_ns,
-                    connection.on_answer,
+                    api_key, version, correlation_id, client_id, body, info, receive_ns, on_answer
                 )
-                connection.in_flight.append(request)
+                in_flight.append(request)
                 verdict = self._dispatch(request)
                 if request.done and request.payload is None:
                     # To be closed: further frames are neither handled nor logged.
                     self._mute(connection, UNANSWERED)
                     break
-                if connection.info.throttled_until_ns != connection.throttled_until_ns:
+                if info.throttled_until_ns != connection.throttled_until_ns:
                     self._throttle(connection)
-                if verdict is not Verdict.SERVED:
+                if verdict is not _SERVED:
                     self._hold(connection, request, verdict)
                     spent_ns = time.monotonic_ns() - receive_ns
-                elif len(connection.in_flight) >= PIPELINED and connection.asks_too_much():
+                elif len(in_flight) >= PIPELINED and connection.asks_too_much():
                     self._mute(connection, UNANSWERED)  # even if all are answered
                 elif (spent_ns := time.monotonic_ns() - receive_ns) > DEAR_NS:
                     self._out_of_turn.look_at(connection, spent_ns)
         except ProtocolError as error:
             log_refusal(
                 "request_refused",
-                connection.info.client_address,
+                info.client_address,
                 str(error),
-                listener=connection.info.listener_name,
+                listener=info.listener_name,
                 action="connection closed; is the peer a Kafka client for this listener?",
             )
             connection.closing = True
@@ -407,9 +414,11 @@ class Processor:
         if connection.closing and not connection.out:
             self._close(connection)
             return
-        if connection.info.throttled_until_ns != connection.throttled_until_ns:
+        if info.throttled_until_ns != connection.throttled_until_ns:
             self._throttle(connection)
-        if connection.muted & UNANSWERED and self._may_go_on(connection):
+        if connection.muted & UNANSWERED and not (
+            connection.in_flight or connection.out or connection.closing
+        ):
             connection.muted &= ~UNANSWERED
             if connection.muted:
                 pass  # for another cause
@@ -422,10 +431,6 @@ class Processor:
                 self._handle_frames(connection)
         self._watch(connection)
 
-    def _may_go_on(self, connection: Connection) -> bool:
-        """Whether a connection is no longer UNANSWERED."""
-        return not connection.in_flight and not connection.out and not connection.closing
-
     def _mute(self, connection: Connection, cause: int) -> None:
         connection.muted |= cause
         self._watch(connection)
@@ -434,15 +439,15 @@ class Processor:
         """Sets the epoll events: readable unless muted or output is unsent, writable if output is unsent."""
         if connection.out and not connection.muted:
             connection.muted = UNANSWERED  # the peer reads more slowly than it sends requests
-        events = select.EPOLLOUT if connection.out else 0
+        events = _OUT if connection.out else 0
         if not connection.muted and not connection.starved:
-            events |= select.EPOLLIN
+            events |= _IN
         elif (
             (connection.in_flight or connection.muted & THROTTLED)
             and not events
             and not connection.is_half_closed
         ):
-            events = select.EPOLLRDHUP  # a peer that waits may hang up
+            events = _HALF_CLOSED  # a peer that waits may hang up
         if connection.transport.wants:
             events = connection.transport.wants
         if events != connection.events and connection.fd >= 0:
@@ -452,10 +457,10 @@ class Processor:
     def _register_arrived(self, now_ms: int) -> None:
         for connection in self._new_connections.admitted(now_ms):
             connection.on_answer = partial(self._on_answer, connection)
-            connection.events = select.EPOLLIN
+            connection.events = _IN
             connection.cost_ns = self._dear_addresses.first_cost(connection.info.client_address)
             self._connections[connection.fd] = connection
-            self._epoll.register(connection.fd, select.EPOLLIN)
+            self._epoll.register(connection.fd, _IN)
         if self._arrived:
             self._wake()  # the rest is for the next turn
         if self._quotas.excess > 0:

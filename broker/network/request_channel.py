@@ -106,8 +106,6 @@ class Request:
         "receive_ns",
     )
 
-    again: Callable[[], bool]
-
     def __init__(  # noqa: PLR0917 - one a request: by name it takes 90 ns more
         self,
         api_key: int,
@@ -130,6 +128,7 @@ class Request:
         self.done = False
         self.on_abandon: Callable[[], None] | None = None
         self.meter: Callable[[Request], int] | None = None
+        self.again: Callable[[], bool] | None = None
         self._complete: Callable[[Request], None] | None = complete
 
     def keep(self) -> None:
@@ -150,8 +149,8 @@ class Request:
         # A small answer is one piece; a large one may be shared with others (Metadata) and is not copied.
         self._finish((prefix + body,) if len(body) < _JOIN_BYTES else (prefix, body))
 
-    def respond_fields(self, fields: Fields) -> None:
-        """Answers with ``fields``, encoded as a response of the request's version."""
+    def respond_fields(self, fields: Fields | bytes) -> None:
+        """Answers with ``fields``, encoded as a response of the request's version, unless they are already."""
         self.respond_body(codec.encode(self.api_key, self.api_version, "response", fields))
 
     def measure(self, meter: Callable[[Request], int], now_ns: int) -> None:
@@ -216,7 +215,7 @@ class Request:
     def drop(self) -> None:
         """Releases a request whose connection closed before it was queued."""
         self.body = memoryview(b"")
-        del self.again
+        self.again = None
 
     def _finish(self, payload: Payload | None) -> None:
         complete, self._complete = self._complete, None

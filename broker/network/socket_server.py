@@ -93,7 +93,7 @@ class SocketServer:
     def start(
         self,
         dispatch: Dispatch,
-        settle: Callable[[], None] = lambda: None,
+        settle: Callable[[], bool] = lambda: False,
         sasl: SaslListeners | None = None,
     ) -> None:
         """Starts the Processors, then accepts connections. ``sasl`` is what the SASL listeners offer."""

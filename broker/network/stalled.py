@@ -27,8 +27,8 @@ class StalledRequests:
             address = connection.info.client_address
             if connection.fd < 0:
                 request.drop()
-            elif address in full or not request.again():
+            elif address in full or request.again is None or not request.again():
                 full.add(address)
                 self.waiting.append((connection, request))
             else:
-                del request.again  # breaks a reference cycle with the request
+                request.again = None  # breaks a reference cycle with the request

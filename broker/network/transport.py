@@ -91,7 +91,7 @@ class PlainTransport:
     socket's own functions: no call is added.
     """
 
-    __slots__ = ("_fd", "_sendmsg", "_socket", "receive", "write")
+    __slots__ = ("_fd", "_send", "_sendmsg", "_socket", "receive", "write")
 
     room: Final = 1
     wants: Final = 0
@@ -101,6 +101,7 @@ class PlainTransport:
         self._fd = sock.fileno()
         self._sendmsg = sock.sendmsg
         self.receive: Callable[[WriteBuffer, int], int] = sock.recv_into
+        self._send: Callable[[bytes | memoryview, int], int] = sock.send
         self.write: Callable[[memoryview], int] = sock.send
 
     def fileno(self) -> int:
@@ -120,6 +121,8 @@ class PlainTransport:
         return total
 
     def _send_bytes(self, out: deque[Piece]) -> tuple[int, bool]:
+        if len(out) == 1 or isinstance(out[1], FileRegion):  # as nearly always
+            return self._send_one(out, 0 if len(out) == 1 else socket.MSG_MORE)
         batch: list[bytes | memoryview] = []
         more = 0
         for piece in out:
@@ -138,6 +141,19 @@ class PlainTransport:
                 return sent, False
             left -= len(piece)
             out.popleft()
+        return sent, True
+
+    def _send_one(self, out: deque[Piece], flags: int) -> tuple[int, bool]:
+        piece = out[0]
+        assert not isinstance(piece, FileRegion)
+        try:
+            sent = self._send(piece, flags)
+        except BlockingIOError:
+            return 0, False
+        if sent < len(piece):
+            out[0] = memoryview(piece)[sent:]
+            return sent, False
+        out.popleft()
         return sent, True
 
     def has_ended(self) -> bool:

@@ -2,9 +2,8 @@
 
 Each row is one API; ``broker/server/apis/table.py`` says which module serves it.
 
-The ranges are those of Kafka 3.9 in ZooKeeper mode, starting at today's minimum versions (Produce 3, Fetch
-4). An API without a row is not advertised. A request for it closes the connection, as Kafka does for
-unknown keys. The requests of consumer groups (KIP-848) are Kafka 4's.
+The ranges are those of Kafka 3.9 in ZooKeeper mode. An API without a row is not advertised. A request for it
+closes the connection, as Kafka does for unknown keys. The requests of consumer groups (KIP-848) are Kafka 4's.
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ APIS: Final[dict[int, Api]] = {
         Api(ApiKey.LIST_TRANSACTIONS, "list_transactions", 0, 1, 0),
         Api(ApiKey.ALLOCATE_PRODUCER_IDS, "allocate_producer_ids", 0, 0, 0),
         Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "consumer_group_heartbeat", 0, 1, 0),
-        Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "consumer_group_describe", 0, 0, 0),
+        Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "consumer_group_describe", 0, 1, 0),
     )
 }
 # Advertised and served only if ``group.coordinator.rebalance.protocols`` has `consumer`.

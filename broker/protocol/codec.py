@@ -38,7 +38,7 @@ from broker.utils.lean_import import import_lean
 Kind = Literal["request", "response"]
 ZERO_UUID = uuid.UUID(int=0)
 # Versions that kio does not have.
-LATER_THAN_KIO = frozenset({("consumer_group_heartbeat", 1)})
+LATER_THAN_KIO = frozenset({("consumer_group_describe", 1), ("consumer_group_heartbeat", 1)})
 _MAX_ERROR_TEXT = 4096
 # The most elements of a response, nested ones included: as many as for 200,000 partitions in topics of their
 # own, with five replicas each. An element takes 50 to 250 bytes as an object, so a response takes at most 100
@@ -132,8 +132,9 @@ def _decoder(api_key: int, version: int, kind: Kind) -> _Decoder:
     return _Decoder(entity_type, entity_reader(entity_type), length_check(entity_type), most)
 
 
-def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
-    """Encodes one message body (no header) from a mapping, nested mappings and iterables.
+def encode(api_key: int, version: int, kind: Kind, values: Fields | bytes) -> bytes:
+    """Encodes one message body (no header) from a mapping, nested mappings and iterables. A body that is
+    encoded already stays as it is.
 
     Raises ValueError for a name that no version of the message has, which is a misspelling. An
     :class:`~broker.protocol.one_body.Addressed` message is encoded once for all its destinations. A
@@ -141,6 +142,8 @@ def encode(api_key: int, version: int, kind: Kind, values: Fields) -> bytes:
     """
     if type(values) is dict:  # as nearly always
         return _encode(api_key, version, kind, values)
+    if isinstance(values, bytes):
+        return values
     if isinstance(values, Addressed):
         position = _fixed_position(api_key, version, kind, values.name)
         return values.encoded(lambda shared: _encode(api_key, version, kind, shared), position)
@@ -171,7 +174,8 @@ def encode_end(api_key: int, version: int, name: str, values: Fields, last: str)
     if last not in _field_names(api_key, version, name):
         return None
     whole = encode_element(api_key, version, name, values)
-    return whole[len(_without_end(api_key, version, name, values, last)) :]
+    begin = len(_without_end(api_key, version, name, values, last))
+    return whole[begin:]
 
 
 def encode_element_with(
@@ -284,7 +288,8 @@ def _behind(api_key: int, version: int, name: str) -> tuple[int, bool]:
     entity_type = _entity_type(api_key, version, "response")
     flexible = bool(entity_type.__flexible__)
     plain = [field for field in fields(entity_type) if "tag" not in field.metadata]
-    after = plain[next(n for n, field in enumerate(plain) if field.name == name) + 1 :]
+    number = next(n for n, field in enumerate(plain) if field.name == name)
+    after = plain[number + 1 :]
     if any(
         field.metadata.get("kafka_type") not in FIXED_BYTES or element_type(field.type)[1] for field in after
     ):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
 from broker.protocol.fetch_requests import BATCHES_FROM, TopicKey
@@ -37,7 +37,7 @@ _EPOCH_AND_END = Struct(">iq")
 _NO_ID = bytes(16)
 _NO_ABORTED = _INT32.pack(-1)
 _ABORTED = Struct(">qq")
-_NONE_ABORTED_AND_PREFERRED = Struct(">Bi")
+_PARTITION_NONE_ABORTED = Struct(">ihqqqBi")  # with no aborted transactions, and the preferred replica
 
 
 class FetchedPartition(NamedTuple):
@@ -224,27 +224,24 @@ class _FlexibleEncoder(_Encoder):
         self.array(partitions)
 
     def partition(self, partition: FetchedPartition) -> None:
-        self.fixed(partition)
-        if partition.aborted is None:
-            self._pending.append(_NONE_ABORTED_AND_PREFERRED.pack(0, partition.preferred))
+        index, error, mark, stable, start, region, diverging, leader, aborted, preferred = partition
+        pending = self._pending
+        if aborted is None:
+            pending.append(_PARTITION_NONE_ABORTED.pack(index, error, mark, stable, start, 0, preferred))
         else:
-            self.array(len(partition.aborted))
-            self._pending += [_ABORTED.pack(each[0], each[1]) + b"\0" for each in partition.aborted]
-            self._pending.append(_INT32.pack(partition.preferred))
-        self.records(partition.records)
-        self._pending.append(_partition_tags(partition))
-
-    def records(self, region: FileRegion | None) -> None:
-        self._pending.append(write_uvarint(1 if region is None else region.size + 1))
+            self.fixed(partition)
+            self.array(len(aborted))
+            pending += [_ABORTED.pack(each[0], each[1]) + b"\0" for each in aborted]
+            pending.append(_INT32.pack(preferred))
+        pending.append(write_uvarint(1 if region is None else region.size + 1))
         self.region(region)
+        pending.append(b"\0" if diverging is None and leader is None else _partition_tags(partition))
 
     def end_struct(self) -> None:
         self._pending.append(b"\0")
 
 
 def _partition_tags(partition: FetchedPartition) -> bytes:
-    if partition.diverging is None and partition.leader is None:
-        return b"\0"
     fields = []
     if partition.diverging is not None:
         fields.append(_DIVERGING_TAG.pack(0, 13, *partition.diverging, 0))
@@ -253,16 +250,37 @@ def _partition_tags(partition: FetchedPartition) -> bytes:
     return bytes((len(fields),)) + b"".join(fields)
 
 
-class ReceivedPartition(NamedTuple):
+@final
+class ReceivedPartition:
     """What a follower received for one partition; ``records`` is a view of the received frame."""
 
-    topic_id: uuid.UUID
-    partition: int
-    error: int
-    high_watermark: int
-    log_start_offset: int
-    diverging: tuple[int, int] | None
-    records: memoryview
+    __slots__ = (
+        "diverging",
+        "error",
+        "high_watermark",
+        "log_start_offset",
+        "partition",
+        "records",
+        "topic_id",
+    )
+
+    def __init__(  # noqa: PLR0917 - one for each partition of a response
+        self,
+        topic_id: uuid.UUID,
+        partition: int,
+        error: int,
+        high_watermark: int,
+        log_start_offset: int,
+        diverging: tuple[int, int] | None,
+        records: memoryview,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partition = partition
+        self.error = error
+        self.high_watermark = high_watermark
+        self.log_start_offset = log_start_offset
+        self.diverging = diverging
+        self.records = records
 
 
 @dataclass(frozen=True, slots=True)

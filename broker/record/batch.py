@@ -37,6 +37,7 @@ from broker.record.header import (
     crc_is_valid,
     iter_batches,
     read_header,
+    set_crc,
 )
 from broker.record.records import Record, RecordFormatError, decode_records, encode_records
 
@@ -76,8 +77,6 @@ def build_batch(
     """
     if not records:
         raise ValueError("a batch needs a record")
-    if not keep_offsets:
-        records = [record._replace(offset=base_offset + n) for n, record in enumerate(records)]
     base_timestamp = records[0].timestamp
     attributes = CODEC_IDS[compression]
     attributes |= TRANSACTIONAL_FLAG if transactional else 0
@@ -93,7 +92,7 @@ def build_batch(
         MAGIC,
         0,
         attributes,
-        records[-1].offset - base_offset,
+        records[-1].offset - base_offset if keep_offsets else len(records) - 1,
         base_timestamp,
         max_timestamp,
         producer_id,
@@ -101,7 +100,7 @@ def build_batch(
         base_sequence,
         len(records),
     )
-    return assemble(header, encode_records(records, base_offset, base_timestamp))
+    return assemble(header, encode_records(records, base_offset if keep_offsets else None, base_timestamp))
 
 
 def assemble(header: BatchHeader, body: Bytes, level: int | None = None) -> bytes:
@@ -109,9 +108,8 @@ def assemble(header: BatchHeader, body: Bytes, level: int | None = None) -> byte
     packed = compress(header.codec_id, body, level)
     out = bytearray(HEADER_BYTES + len(packed))
     out[HEADER_BYTES:] = packed
-    header = header._replace(length=len(out) - LOG_OVERHEAD_BYTES, crc=0)
-    HEADER.pack_into(out, 0, *header)
-    HEADER.pack_into(out, 0, *header._replace(crc=crc32c(memoryview(out)[CRC_START:])))
+    HEADER.pack_into(out, 0, *header._replace(length=len(out) - LOG_OVERHEAD_BYTES, crc=0))
+    set_crc(out, 0, crc32c(memoryview(out)[CRC_START:]))
     return bytes(out)
 
 

@@ -48,9 +48,11 @@ _FURTHEST_OFFSET: Final = (1 << 31) - 1
 
 
 def up_converted(records: memoryview, rules: BatchRules) -> bytes | None:
-    """One record batch with the records of a message set, at offset 0, with the codec of the messages. None if there
-    is no whole message.
+    """One record batch with the records of a message set, at offset 0, with the topic's codec, or that of the messages.
+    None if there is no whole message.
 
+    The limit of a message's size is for each message as it was sent; whoever appends the batch applies it to that, too.
+    It is compressed here once and for all, because a plain set may be larger than the limit and its batch smaller.
     Messages without time keep none (-1). Raises KafkaError as :func:`.message_set.each_message` and ``each_inner``;
     also INVALID_RECORD for messages of both magics and for more than one message if any is compressed,
     INVALID_TIMESTAMP for a negative time, MESSAGE_TOO_LARGE for too many records.
@@ -66,7 +68,7 @@ def up_converted(records: memoryview, rules: BatchRules) -> bytes | None:
         messages = each_inner(first, rules.max_inside_bytes)
     else:
         messages = _all_plain(first, messages)
-    return _batch_of(messages, codec, rules.max_inside_bytes)
+    return _batch_of(messages, codec if rules.target_codec is None else rules.target_codec, rules)
 
 
 def _all_plain(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
@@ -80,8 +82,9 @@ def _all_plain(first: Message, rest: Iterator[Message]) -> Iterator[Message]:
         yield message
 
 
-def _batch_of(messages: Iterator[Message], codec: int, most_bytes: int) -> bytes:
+def _batch_of(messages: Iterator[Message], codec: int, rules: BatchRules) -> bytes:
     batch = _Batch(codec, NO_EPOCH)
+    most_bytes = rules.max_inside_bytes
     for offset, message in enumerate(messages):
         timestamp = message.timestamp
         if timestamp < NO_TIMESTAMP:
@@ -92,7 +95,7 @@ def _batch_of(messages: Iterator[Message], codec: int, most_bytes: int) -> bytes
             raise KafkaError(Errors.MESSAGE_TOO_LARGE, f"more than the {MOST_RECORDS} records of a batch")
         if len(batch.body) > most_bytes:
             raise KafkaError(Errors.MESSAGE_TOO_LARGE, f"more than {most_bytes} bytes of messages")
-    return batch.assembled()
+    return batch.assembled(rules.level)
 
 
 class _Batch:
@@ -118,7 +121,7 @@ class _Batch:
         _write_record(self.body, delta, offset - self._base_offset, message)
         self.count += 1
 
-    def assembled(self) -> bytes:
+    def assembled(self, level: int | None = None) -> bytes:
         header = BatchHeader(
             self._base_offset,
             0,
@@ -134,7 +137,7 @@ class _Batch:
             NO_SEQUENCE,
             self.count,
         )
-        return assemble(header, self.body)
+        return assemble(header, self.body, level)
 
 
 def _write_record(out: bytearray, timestamp_delta: int, offset_delta: int, message: Message) -> None:

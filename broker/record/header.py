@@ -41,6 +41,8 @@ NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 
 _OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
 _CRC_ATTRIBUTES = struct.Struct(">Ih")
 _INT64 = struct.Struct(">q")
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
@@ -153,6 +155,11 @@ def crc_is_valid(view: memoryview, header: BatchHeader, position: int = 0) -> bo
 def set_offset_and_epoch(view: memoryview, position: int, base_offset: int, length: int, epoch: int) -> None:
     """Sets the base offset and leader epoch in place. ``length``, between them, must be the current one."""
     _OFFSET_LENGTH_EPOCH.pack_into(view, position, base_offset, length, epoch)
+
+
+def set_crc(view: memoryview | bytearray, position: int, crc: int) -> None:
+    """Sets the CRC of the batch at ``position`` in place."""
+    _CRC.pack_into(view, position + _CRC_AT, crc)
 
 
 def set_max_timestamp(view: memoryview, position: int, header: BatchHeader, timestamp: int) -> BatchHeader:

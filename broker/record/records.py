@@ -15,6 +15,9 @@ Bytes = bytes | bytearray | memoryview
 LEAST_LENGTH = 6  # of a record, after its length: attributes, two deltas, two lengths, the number of headers
 LONG_MAX = (1 << 63) - 1
 NULL_LENGTH = 1  # -1 as a varint
+_NULL = bytes((NULL_LENGTH,))
+# The varints from 0 to 255: nearly all lengths, and all deltas in a small batch.
+_SHORT = tuple(bytes((n << 1,) if n < 64 else ((n << 1) & 0x7F | 0x80, n >> 6)) for n in range(256))
 _MORE = 0x80  # from this value on, another byte of the varint follows
 
 
@@ -41,6 +44,15 @@ def encode_varint(value: int, out: bytearray) -> None:
     out.append(encoded)
 
 
+def _varint(value: int) -> bytes:
+    """``value`` as a zigzag varint."""
+    if 0 <= value < len(_SHORT):
+        return _SHORT[value]
+    out = bytearray()
+    encode_varint(value, out)
+    return bytes(out)
+
+
 def decode_varint(data: Bytes, position: int) -> tuple[int, int]:
     """The zigzag varint at ``position`` and the position after it. Raises RecordFormatError."""
     shift = value = 0
@@ -58,21 +70,28 @@ def decode_varint(data: Bytes, position: int) -> tuple[int, int]:
         raise RecordFormatError("varint ends early") from None
 
 
-def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
-    """The body of a batch, with each record relative to ``base_offset`` and ``base_timestamp``."""
+def encode_records(records: Sequence[Record], base_offset: int | None, base_timestamp: int) -> bytes:
+    """The body of a batch, with each record relative to ``base_offset`` and ``base_timestamp``. Without a base
+    offset, the records' own offsets do not count: they get consecutive ones.
+    """
     out = bytearray()
-    for record in records:
-        body = bytearray(b"\x00")
-        encode_varint(record.timestamp - base_timestamp, body)
-        encode_varint(record.offset - base_offset, body)
-        _encode_bytes(record.key, body)
-        _encode_bytes(record.value, body)
-        encode_varint(len(record.headers), body)
-        for name, value in record.headers:
-            _encode_bytes(name.encode(), body)
-            _encode_bytes(value, body)
-        encode_varint(len(body), out)
-        out += body
+    for number, (key, value, headers, timestamp, offset) in enumerate(records):
+        body: list[Bytes] = [
+            b"\0",
+            _varint(timestamp - base_timestamp),
+            _varint(number if base_offset is None else offset - base_offset),
+            _NULL if key is None else _varint(len(key)),
+            key or b"",
+            _NULL if value is None else _varint(len(value)),
+            value or b"",
+            _varint(len(headers)),
+        ]
+        for header_key, header_value in headers:
+            name = header_key.encode()
+            body += (_varint(len(name)), name)
+            body += (_NULL,) if header_value is None else (_varint(len(header_value)), header_value)
+        out += _varint(sum(map(len, body)))
+        out += b"".join(body)
     return bytes(out)
 
 
@@ -249,14 +268,6 @@ def _record_bounds(body: Bytes, position: int) -> tuple[int, int]:
     if length < LEAST_LENGTH or length > len(body) - start:
         raise RecordFormatError(f"record claims {length} bytes, {len(body) - start} are left")
     return start, start + length
-
-
-def _encode_bytes(value: Bytes | None, out: bytearray) -> None:
-    if value is None:
-        out.append(1)  # -1 as a zigzag varint
-    else:
-        encode_varint(len(value), out)
-        out += value
 
 
 def _decode_bytes(body: Bytes, position: int, end: int) -> tuple[bytes | None, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -74,6 +74,9 @@ class AppendOrigin(Enum):
     REPLICATION = "replication"
 
 
+_CLIENT: Final = AppendOrigin.CLIENT
+
+
 @dataclass(frozen=True, slots=True)
 class BatchRules:
     """What a topic's config requires of a batch. ``target_codec`` None keeps the producer's codec."""
@@ -122,7 +125,7 @@ def check_batches(
     position = 0
     while position < end:
         header = _checked_header(records, position, end, rules.max_message_bytes, where)
-        if origin is AppendOrigin.CLIENT:
+        if origin is _CLIENT:
             _check_client_batch(header, where)
         if header.attributes & LOG_APPEND_TIME_FLAG and not rules.log_append_time:
             raise KafkaError(
@@ -166,11 +169,7 @@ def _checked_header(
             Errors.CORRUPT_MESSAGE,
             f"{where}: record batch claims {size} bytes where {end - position} are left",
         )
-    if size > max_message_bytes:
-        raise KafkaError(
-            Errors.MESSAGE_TOO_LARGE,
-            f"{where}: record batch of {size} bytes exceeds max.message.bytes={max_message_bytes}",
-        )
+    _check_size(size, max_message_bytes, where)
     if crc32c(records[position + CRC_START : position + size]) != header.crc:
         raise KafkaError(Errors.CORRUPT_MESSAGE, f"{where}: record batch fails its CRC")
     if header.attributes & 0x07 > _HIGHEST_CODEC:
@@ -179,6 +178,14 @@ def _checked_header(
             f"{where}: record batch has compression codec {header.codec_id}, known are 0 to {_HIGHEST_CODEC}",
         )
     return header
+
+
+def _check_size(size: int, max_message_bytes: int, where: object) -> None:
+    if size > max_message_bytes:
+        raise KafkaError(
+            Errors.MESSAGE_TOO_LARGE,
+            f"{where}: record batch of {size} bytes exceeds max.message.bytes={max_message_bytes}",
+        )
 
 
 def _check_client_batch(header: BatchHeader, where: object) -> None:
@@ -337,9 +344,12 @@ def _is_to_recompress(header: BatchHeader, target: int) -> bool:
 
 
 def recompress(
-    records: memoryview, headers: list[BatchHeader], rules: BatchRules
+    records: memoryview, headers: list[BatchHeader], rules: BatchRules, where: object
 ) -> tuple[memoryview, list[BatchHeader]]:
-    """Recompresses the batches with the topic's codec. The records inside stay byte for byte."""
+    """Recompresses the batches with the topic's codec. The records inside stay byte for byte.
+
+    Raises KafkaError(MESSAGE_TOO_LARGE) if one becomes larger than the topic allows.
+    """
     assert rules.target_codec is not None
     out = bytearray()
     position = 0
@@ -348,7 +358,9 @@ def recompress(
             out += records[position : position + header.size_bytes]
         else:
             body = records_body(records, header, position, rules.max_inside_bytes)
-            out += replace_body(header, body, rules.target_codec, rules.level)
+            batch = replace_body(header, body, rules.target_codec, rules.level)
+            _check_size(len(batch), rules.max_message_bytes, where)
+            out += batch
         position += header.size_bytes
     view = memoryview(out)
     return view, _headers(view)

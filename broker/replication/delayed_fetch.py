@@ -38,7 +38,8 @@ class FetchEntry(NamedTuple):
 
     @property
     def key(self) -> tuple[TopicKey, int]:
-        return self.topic, self.topic_partition.partition
+        name, index = self.topic_partition
+        return self.topic_id if self.topic_id.int else name, index
 
 
 Fetched = list[tuple[FetchEntry, FetchedPartition]]

@@ -89,7 +89,8 @@ class FetchGuest:
         timeout_s = self._channel.request_timeout_s
         while left:
             try:
-                left = left[self._connection.write(left) :]
+                sent = self._connection.write(left)
+                left = left[sent:]
             except BlockingIOError:
                 room = select.poll()
                 room.register(self._connection.fileno(), select.POLLOUT)
@@ -101,7 +102,8 @@ class FetchGuest:
     def _send_on(self) -> None:
         """Sends what fits the socket's buffer; a request for thousands of partitions is larger."""
         with suppress(BlockingIOError):
-            self._unsent = self._unsent[self._connection.write(self._unsent) :]
+            sent = self._connection.write(self._unsent)
+            self._unsent = self._unsent[sent:]
 
     def _receive(self) -> bool:
         received = self._connection.receive(memoryview(self._buffer)[self._filled :], 0)

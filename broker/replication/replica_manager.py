@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from broker.cluster.partition import Partition
 from broker.cluster.results import Awaited
@@ -45,6 +46,9 @@ from broker.utils.topic_partition import INTERNAL_TOPICS, TopicPartition
 AppendCallback = Callable[[Mapping[TopicPartition, PartitionResponse]], None]
 FetchCallback = Callable[[Fetched], None]
 DeleteCallback = Callable[[Mapping[TopicPartition, DeletedRecords]], None]
+# Looked up here once, and not for each append.
+_CLIENT: Final = AppendOrigin.CLIENT
+_NO_ERROR: Final = Errors.NONE
 
 
 class ReplicaManager:
@@ -96,10 +100,20 @@ class ReplicaManager:
         )
         self._group_commit = GroupCommit(self._on_synced)
         self._actions = ActionQueue(self._complete)
-        # A Processor calls ``settle`` at the end of its turn. Code that takes a lock does so
-        # within ``putting_off``.
-        self.settle = self._actions.settle
+        # Makes a Processor's loop sync logs without threads.
+        self.sync_on_loop = self._group_commit.sync_on_loop
+        self.after_answers = self._actions.after_answers
+        # Code that takes a lock does so within ``putting_off``.
         self.putting_off = self._actions.putting_off
+
+    def settle(self) -> bool:
+        """A Processor calls it at the end of its turn, for what the turn has deferred. True: again when the answers
+        are sent, as :meth:`ActionQueue.settle`.
+        """
+        try:
+            return self._actions.settle()
+        finally:  # what it did may have appended markers
+            self._group_commit.begin()
 
     # -- partitions
 
@@ -211,13 +225,22 @@ class ReplicaManager:
                 None if guards is None else guards.get(topic_partition),
             )
         if not unsynced:
-            self._await_replicas(timeout_ms, required_acks, pending, responses, callback)
+            if required_acks == ACKS_ALL and pending:
+                self._await_replicas(timeout_ms, pending, responses, callback)
+            else:
+                callback(responses)
         elif required_acks == 0:
             self._group_commit.submit(unsynced, lambda _failures: None)
             callback(responses)
         else:
-            then = partial(self._await_replicas, timeout_ms, required_acks, pending, responses, callback)
-            self._await_sync(unsynced, pending, responses, then)
+            self._await_sync(
+                unsynced,
+                pending,
+                responses,
+                partial(self._await_replicas, timeout_ms, pending, responses, callback)
+                if required_acks == ACKS_ALL
+                else partial(callback, responses),
+            )
 
     def _await_sync(
         self,
@@ -237,12 +260,12 @@ class ReplicaManager:
     def _await_replicas(
         self,
         timeout_ms: int,
-        required_acks: int,
         pending: dict[TopicPartition, Awaited],
         responses: dict[TopicPartition, PartitionResponse],
         callback: AppendCallback,
     ) -> None:
-        if required_acks != ACKS_ALL or not pending:
+        """Answers a produce with acks=all; at once if everything failed or is committed."""
+        if not pending:
             callback(responses)
             return
         operation = DelayedProduce(timeout_ms, pending, responses, self._partitions.get, callback)
@@ -259,14 +282,14 @@ class ReplicaManager:
         guard: VerificationGuard | None,
     ) -> PartitionResponse:
         try:
-            if origin is AppendOrigin.CLIENT and topic_partition.topic in INTERNAL_TOPICS:
+            if origin is _CLIENT and topic_partition.topic in INTERNAL_TOPICS:
                 raise KafkaError(
                     Errors.INVALID_TOPIC_EXCEPTION, f"{topic_partition.topic} is an internal topic"
                 )
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 raise self.absence(topic_partition)
-            info, advanced, awaited, is_committed = partition.append_as_leader(
+            info, advanced, awaited = partition.append_as_leader(
                 records, required_acks=required_acks, origin=origin, guard=guard
             )
         except KafkaError as error:
@@ -275,11 +298,11 @@ class ReplicaManager:
             self.traffic.messages_in += info.record_count
             self.traffic.bytes_in += info.size_bytes
         self._happened(topic_partition, advanced)
-        if not is_committed:
+        if awaited is not None:
             pending[topic_partition] = awaited
         if partition.log.durability.flush_due:
             unsynced.append(partition)
-        return PartitionResponse(Errors.NONE, info.first_offset, info.log_append_time, info.log_start_offset)
+        return PartitionResponse(_NO_ERROR, info.first_offset, info.log_append_time, info.log_start_offset)
 
     def _on_synced(self, partition: Partition) -> None:
         if partition.advance_high_watermark():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Final
 
 from broker.cluster.partition import Partition
 from broker.protocol.alter_partition_messages import IsrChange
@@ -14,6 +15,8 @@ from broker.replication.replica_selector import ReplicaSelector
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.traffic import Traffic
 from broker.utils.topic_partition import TopicPartition
+
+_NO_ERROR: Final = Errors.NONE  # looked up here once, and not for each partition
 
 
 class ReplicaReader:
@@ -54,44 +57,43 @@ class ReplicaReader:
         fetched: Fetched = []
         size = 0
         urgent = False
+        partition_of, most = self._partitions.get, params.max_bytes
+        read = self._read_for_follower if params.from_follower else self._read_for_consumer
         for entry in entries:
-            budget = min(entry.max_bytes, params.max_bytes - size)
+            max_bytes = entry.max_bytes
+            if max_bytes > most - size:
+                max_bytes = max(most - size, 0)
             try:
-                result = self._read_one(params, entry, max(budget, 0), min_one=size == 0)
+                partition = partition_of(entry.topic_partition)
+                if partition is None:
+                    raise self._absence(entry.topic_partition)
+                known_id, topic_id = partition.topic_id, entry.topic_id.int
+                if topic_id and known_id is not None and known_id.int != topic_id:
+                    raise KafkaError(Errors.INCONSISTENT_TOPIC_ID)
+                result = read(partition, params, entry, max_bytes, size == 0)
             except KafkaError as error:
                 result = self._read_failed(entry, error)
             if result.records is not None:
                 size += result.records.size
-            urgent = (
-                urgent
-                or result.error is not Errors.NONE
-                or result.diverging is not None
-                or result.preferred >= 0
-            )
+            if result.error is not _NO_ERROR or result.diverging is not None or result.preferred >= 0:
+                urgent = True
             fetched.append((entry, result))
         return fetched, size, urgent
 
-    def _read_one(
-        self, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool
+    def _read_for_consumer(
+        self, partition: Partition, params: FetchParams, entry: FetchEntry, max_bytes: int, min_one: bool
     ) -> FetchedPartition:
-        partition = self._partitions.get(entry.topic_partition)
-        if partition is None:
-            raise self._absence(entry.topic_partition)
-        if partition.topic_id is not None and entry.topic_id.int and partition.topic_id != entry.topic_id:
-            raise KafkaError(Errors.INCONSISTENT_TOPIC_ID)
-        if params.from_follower:
-            return self._read_for_follower(partition, params, entry, max_bytes, min_one=min_one)
         if params.client is not None and self.selector is not None:
             preferred = self.selector.choose(partition, params.client, entry.fetch_offset)
             if preferred is not None:
                 return _refer(partition, entry, preferred)
-        return _read_for_consumer(partition, params, entry, max_bytes, min_one=min_one)
+        return _read_for_consumer(partition, params, entry, max_bytes, min_one)
 
     def _read_for_follower(
-        self, partition: Partition, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool
+        self, partition: Partition, params: FetchParams, entry: FetchEntry, max_bytes: int, min_one: bool
     ) -> FetchedPartition:
         topic_partition = entry.topic_partition
-        throttled = self._may_hold_back(params) and self._is_throttled(params.replica_id, partition)
+        throttled = self._quota.is_set and self._is_throttled(params.replica_id, partition)
         if throttled and self._quota.wait_ms():
             max_bytes, min_one = 0, False
         result = partition.fetch_as_follower(
@@ -113,7 +115,7 @@ class ReplicaReader:
         if throttled and records is not None:
             self._quota.record(records.size)
         index = topic_partition.partition
-        return FetchedPartition(index, Errors.NONE, mark, stable, start, records, result.diverging)
+        return FetchedPartition(index, _NO_ERROR, mark, stable, start, records, result.diverging)
 
     def _read_failed(self, entry: FetchEntry, error: KafkaError) -> FetchedPartition:
         self._traffic.failed_fetches += 1
@@ -162,18 +164,19 @@ def _refer(partition: Partition, entry: FetchEntry, preferred: int) -> FetchedPa
 
 
 def _read_for_consumer(
-    partition: Partition, params: FetchParams, entry: FetchEntry, max_bytes: int, *, min_one: bool
+    partition: Partition, params: FetchParams, entry: FetchEntry, max_bytes: int, min_one: bool
 ) -> FetchedPartition:
     partition.require_leader(entry.current_leader_epoch, or_follower=params.or_follower)
     log = partition.log  # once: it is another one after a move between disks
+    offset, offsets = entry.fetch_offset, log.offsets
     diverging = None
     if entry.last_fetched_epoch >= 0:
-        diverging = partition.diverging_epoch(entry.fetch_offset, entry.last_fetched_epoch)
+        diverging = partition.diverging_epoch(offset, entry.last_fetched_epoch)
     stable = log.last_stable_offset()
-    mark = log.offsets.high_watermark  # read after it, so that it is not before it
+    mark = offsets.high_watermark  # read after it, so that it is not before it
     region = aborted = None
-    if diverging is None:
-        offset = entry.fetch_offset
+    # At the high watermark there is nothing to read, as for most of the partitions of a session.
+    if diverging is None and (offset != mark or offset < offsets.start or params.committed_only):
         if params.committed_only:
             read, aborted = log.reader.read_committed(
                 offset, max_bytes, end_offset=stable, min_one_batch=min_one
@@ -181,5 +184,5 @@ def _read_for_consumer(
         else:
             read = log.reader.read(offset, max_bytes, end_offset=mark, min_one_batch=min_one)
         region = read.region
-    index, start = entry.topic_partition.partition, log.offsets.start
-    return FetchedPartition(index, Errors.NONE, mark, stable, start, region, diverging, aborted=aborted)
+    index = entry.topic_partition.partition
+    return FetchedPartition(index, _NO_ERROR, mark, stable, offsets.start, region, diverging, None, aborted)

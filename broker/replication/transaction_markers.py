@@ -82,15 +82,13 @@ class TransactionMarkers:
             self._append(marker, lambda errors, number=number: finished(number, errors))  # type: ignore[misc]
 
     def _append(self, marker: OwnMarker, then: Callable[[MarkerErrors], None]) -> None:
-        content = TransactionMarker(marker.committed, marker.coordinator_epoch)
-        now_ms = self._clock.wall_ms()
         errors: dict[TopicPartition, Errors] = {}
-        entries: dict[TopicPartition, memoryview] = {}
+        led: list[TopicPartition] = []
         for partition in marker.partitions:
             if self._replicas.partition(partition) is None:
                 errors[partition] = Errors.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                entries[partition] = build_marker(marker.producer_id, marker.producer_epoch, content, now_ms)
+                led.append(partition)
 
         def appended(responses: Mapping[TopicPartition, PartitionResponse]) -> None:
             for partition, response in responses.items():
@@ -103,9 +101,13 @@ class TransactionMarkers:
                     )
             then(errors)
 
-        if not entries:
+        if not led:
             then(errors)
             return
+        content = TransactionMarker(marker.committed, marker.coordinator_epoch)
+        batch = build_marker(marker.producer_id, marker.producer_epoch, content, now_ms=self._clock.wall_ms())
+        # Each append writes its offset into the batch.
+        entries = {partition: memoryview(bytearray(batch)) for partition in led}
         self._replicas.append_records(
             timeout_ms=self._timeout_ms,
             required_acks=ACKS_ALL,

@@ -41,6 +41,11 @@ class Question(NamedTuple):
 class VerificationSender(Protocol):
     """Asks coordinators; Kafka's AddPartitionsToTxnManager."""
 
+    def verify_here(self, question: Question) -> Unverified | None:
+        """The answer, if this broker is the transaction's coordinator; None if another one must be asked. Does
+        not block.
+        """
+
     def verify(self, question: Question, then: VerifiedCallback) -> None:
         """Asks without blocking. ``then`` is called once, on any thread, with no lock held, with the partitions
         that are not part of the transaction or could not be verified, and why.
@@ -49,6 +54,9 @@ class VerificationSender(Protocol):
 
 class NobodyAsks:
     """The sender of a broker that verifies nothing."""
+
+    def verify_here(self, question: Question) -> Unverified | None:
+        return dict.fromkeys(question.partitions, Errors.COORDINATOR_NOT_AVAILABLE)
 
     def verify(self, question: Question, then: VerifiedCallback) -> None:
         then(dict.fromkeys(question.partitions, Errors.COORDINATOR_NOT_AVAILABLE))
@@ -89,17 +97,24 @@ class TransactionVerification:
                 )
         return guards
 
+    def verify_here(self, producer: Producer, guards: Guards, *, knows_abortable: bool) -> Unverified | None:
+        """The answer about the partitions whose guards need it, without a request: empty if none does, None if
+        another broker must be asked.
+        """
+        asked = _asked(guards)
+        return self._sender.verify_here(Question(producer, asked, knows_abortable)) if asked else {}
+
     def verify(
         self, producer: Producer, guards: Guards, then: VerifiedCallback, *, knows_abortable: bool
-    ) -> bool:
-        """Asks the coordinator about the partitions whose guards need it. False, with nothing done, if none
-        does; otherwise ``then`` is called as by :meth:`VerificationSender.verify`.
+    ) -> None:
+        """Asks the coordinator, which is another broker, about the partitions whose guards need it. ``then`` is
+        called as by :meth:`VerificationSender.verify`.
         """
-        asked = [partition for partition, guard in guards.items() if guard is not NOT_VERIFIED]
-        if not asked:
-            return False
-        self._sender.verify(Question(producer, asked, knows_abortable), then)
-        return True
+        self._sender.verify(Question(producer, _asked(guards), knows_abortable), then)
+
+
+def _asked(guards: Guards) -> list[TopicPartition]:
+    return [partition for partition, guard in guards.items() if guard is not NOT_VERIFIED]
 
 
 # Retriable errors that older producers do not retry in a Produce response. NOT_ENOUGH_REPLICAS makes them retry

@@ -52,7 +52,7 @@ class Access:
         did not ask for by name.
         """
         try:
-            allowed = self.authorizer.authorize(request.connection, operation, resource_type, name)
+            allowed = bool(self.authorizer.authorize(request.connection, operation, resource_type, name))
         except Exception as error:
             allowed = self._failed(request, error)
         if not allowed and told:
@@ -62,7 +62,7 @@ class Access:
     def allows_any(self, request: Request, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether the principal may do this with any resource of the type."""
         try:
-            allowed = self.authorizer.authorize_any(request.connection, operation, resource_type)
+            allowed = bool(self.authorizer.authorize_any(request.connection, operation, resource_type))
         except Exception as error:
             allowed = self._failed(request, error)
         if not allowed:

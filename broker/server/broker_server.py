@@ -61,6 +61,7 @@ from broker.server.security_parts import SecurityParts, start_tokens
 from broker.server.stopping.handover import hand_over_leadership
 from broker.server.zookeeper_access import access_of
 from broker.utils.clock import SYSTEM_CLOCK, Clock
+from broker.utils.compiled import compiled_by
 from broker.utils.heap import HeapKeeper
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
@@ -141,6 +142,7 @@ class BrokerServer:
             "broker_started",
             broker_id=self.broker_id,
             version=__version__,
+            compiled=compiled_by(),
             cluster_id=self.cluster_id,
             listeners=self._listener_texts(),
             http=self.http.url,
@@ -179,6 +181,7 @@ class BrokerServer:
         with steps.step("SocketServer"):
             steps.undo_by("SocketServer", self._sockets.stop)
             self._sockets.start(self._apis.dispatch, self.replica_manager.settle, self._sasl)
+            self.replica_manager.sync_on_loop(self._sockets.invite)
         self.keeper.move_to(BrokerState.RunningAsBroker)
         with steps.step("Deposition"):
             await_deposition_after_crash(self.config, self.store, self.broker_id, self.log_manager, cancel)

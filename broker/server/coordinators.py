@@ -66,6 +66,7 @@ class Coordinators:
             self._replicas,
             self._cache,
             self._steps,
+            own_coordinator=lambda: self.transactions,
             make_channel=self._make_channel,
             metrics=self._metrics,
         )

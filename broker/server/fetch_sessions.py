@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.metrics.registry import Metrics
 from broker.protocol.errors import Errors
@@ -40,6 +40,7 @@ LOOK_AT_ALL_MS = 2_000
 _NEVER_MS = -(1 << 60)
 # Reading up to this many partitions is faster than finding the changed ones.
 _FEW = 8
+_NO_ERROR: Final = Errors.NONE  # looked up here once, and not for each partition
 
 Key = tuple[TopicKey, int]
 
@@ -92,15 +93,16 @@ class _Told:
 
     def tell(self, result: FetchedPartition) -> bool:
         """Records the result; returns whether it must be sent to the reader."""
-        news = self.is_news(result)
+        if not self.is_news(result):
+            return False
         # After an error, the next success is always sent to the reader.
-        self.high_watermark = result.high_watermark if result.error is Errors.NONE else -1
+        self.high_watermark = result.high_watermark if result.error is _NO_ERROR else -1
         self.log_start_offset = result.log_start_offset
-        return news
+        return True
 
     def is_news(self, result: FetchedPartition) -> bool:
         return (
-            result.error is not Errors.NONE
+            result.error is not _NO_ERROR
             or result.diverging is not None
             or result.preferred >= 0
             or (result.records is not None and result.records.size > 0)
@@ -244,7 +246,7 @@ class FetchSessionCache:
         """Whether there are too many partitions with those that are new among ``named``."""
         if self._partitions + len(named) <= self._most_partitions:
             return False
-        new = len({wanted.key for wanted in named} - session.told.keys())
+        new = len({wanted.key for wanted in named}.difference(session.told))
         return new > 0 and self._partitions + new > self._most_partitions
 
     def _used(self, session: _Session) -> bool:
@@ -279,14 +281,14 @@ class FetchSessionCache:
             if takes_any and len(told) <= _FEW:
                 # All are read anyway, so the notes are not needed.
                 news.stirred.clear()
-                return _IncrementalFetch(self, session, [each.wanted for each in told.values()], news)
+                return _IncrementalFetch(self, session, list(told.values()), news)
             stirred = [entry.key for entry in news.take()]
         if news is None or not takes_any:
-            return _IncrementalFetch(self, session, [each.wanted for each in told.values()], None)
+            return _IncrementalFetch(self, session, list(told.values()), None)
         turns = session.take_turns(self._look_at_all_ms)
         keys = dict.fromkeys(itertools.chain((wanted.key for wanted in named), stirred, turns))
         some = sorted((told[key] for key in keys if key in told), key=attrgetter("place"))
-        return _IncrementalFetch(self, session, [each.wanted for each in some], news)
+        return _IncrementalFetch(self, session, some, news)
 
     def resolve(self, session_id: int, wanted: FetchEntry) -> None:
         """Updates a session's partition whose topic name has only now become known."""
@@ -336,8 +338,11 @@ class FetchSessionCache:
             self._partitions += len(told)
             return session_id
 
-    def tell(self, session_id: int, epoch: int, results: Fetched) -> Outcome:
-        """Reduces an incremental fetch's results to the changes; an error if another request has overtaken it."""
+    def tell(self, session_id: int, epoch: int, results: Fetched, read: Sequence[_Told] = ()) -> Outcome:
+        """Reduces an incremental fetch's results to the changes; an error if another request has overtaken it.
+
+        The first results are usually those of the partitions ``read``, in that order: they need no look-up.
+        """
         session = self._sessions.get(session_id)
         if session is None:
             return Outcome(NO_SESSION, Errors.FETCH_SESSION_ID_NOT_FOUND, [])
@@ -346,9 +351,12 @@ class FetchSessionCache:
                 return Outcome(NO_SESSION, Errors.INVALID_FETCH_SESSION_EPOCH, [])
             told = session.told
             news: Fetched = []
+            expected = iter(read)
             for wanted, result in results:
-                known = told.get(wanted.key)
-                if result.error is not Errors.NONE or result.diverging is not None:
+                known = next(expected, None)
+                if known is None or known.wanted is not wanted:
+                    known = told.get(wanted.key)
+                if result.error is not _NO_ERROR or result.diverging is not None:
                     session.turned_ms = _NEVER_MS
                 if known is None or not known.tell(result):
                     continue
@@ -428,11 +436,12 @@ class _IncrementalFetch(FetchContext):
         self,
         cache: FetchSessionCache,
         session: _Session,
-        wanted: Sequence[FetchEntry],
+        read: Sequence[_Told],
         news: SessionNews | None,
     ) -> None:
-        super().__init__(wanted)
+        super().__init__([known.wanted for known in read])
         self.news = news
+        self._read = read
         self._cache = cache
         self._session = session
         self._epoch = session.epoch
@@ -441,7 +450,7 @@ class _IncrementalFetch(FetchContext):
         self._cache.resolve(self._session.id, wanted)
 
     def finish(self, results: Fetched) -> Outcome:
-        return self._cache.tell(self._session.id, self._epoch, results)
+        return self._cache.tell(self._session.id, self._epoch, results, self._read)
 
     def news_of(self, results: Fetched) -> Fetched:
         with self._session.lock:

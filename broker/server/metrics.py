@@ -4,11 +4,13 @@ live brokers.
 
 from __future__ import annotations
 
+from broker import __version__
 from broker.metrics.registry import Metrics
 from broker.server.apis.table import Apis
 from broker.server.lifecycle.broker_state import StateKeeper
 from broker.server.metadata_cache import MetadataCache
 from broker.server.request_handler_pool import RequestHandlerPool
+from broker.utils.compiled import compiled_by
 
 
 def register_metrics(
@@ -19,6 +21,12 @@ def register_metrics(
         "kafka_server_kafkaserver_brokerstate",
         "The broker's state, as Kafka's number",
         lambda: float(keeper.state),
+    )
+    metrics.gauge(
+        "landline_build_info",
+        "1, with the version and the compiler of the request path's modules (no: they run as Python)",
+        lambda: {(__version__, compiled_by()): 1.0},
+        labels=("version", "compiled"),
     )
     metrics.gauge(
         "kafka_server_metadatacache_livebrokers",

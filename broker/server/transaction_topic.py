@@ -5,6 +5,7 @@ write transaction markers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from broker.config.broker_config import BrokerConfig
@@ -75,7 +76,8 @@ def start_transaction_coordinator(
         clock,
         memory,
         replicas.putting_off,
-        markers.send,
+        # The producer waits for the answer that its transaction will end, not for the markers.
+        lambda completion: replicas.after_answers(partial(markers.send, completion)),
     )
 
     def log_of(partition: int) -> Log | None:

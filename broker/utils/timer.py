@@ -36,16 +36,17 @@ class TimerEntry:
 
 class Timer:
     """A timer with one thread, which starts with the first entry; Kafka's SystemTimer. Callbacks run one at a
-    time and must not block.
+    time and must not block. Without ``own_thread``, they run when :meth:`run_due` is called.
     """
 
-    def __init__(self, name: str = "timer", clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, name: str = "timer", clock: Clock = SYSTEM_CLOCK, *, own_thread: bool = True) -> None:
         self._name = name
+        self._has_thread = own_thread
         self._clock = clock
         self._lock = threading.Condition()  # lock order 81
         self._buckets: dict[int, set[TimerEntry]] = {}
         self._ticks: list[int] = []
-        self._thread: threading.Thread | None = None
+        self._own_thread: threading.Thread | None = None
         self._stopped = False
 
     def add(self, delay_ms: int, callback: Callable[[], None]) -> TimerEntry:
@@ -61,6 +62,16 @@ class Timer:
             bucket.add(entry)
         return entry
 
+    def next_due_ms(self) -> int | None:
+        """When the earliest entries are due, on the monotonic clock; None if there are none."""
+        with self._lock:
+            return self._ticks[0] * TICK_MS if self._ticks else None
+
+    def run_due(self) -> None:
+        """Runs, on the caller's thread, all callbacks whose time has come."""
+        while (due := self._take_due()) is not None:
+            self._call(due)
+
     def stop(self) -> None:
         """Ends the thread and drops all waiting entries."""
         with self._lock:
@@ -68,8 +79,8 @@ class Timer:
             self._buckets.clear()
             self._ticks.clear()
             self._lock.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._own_thread is not None and self._own_thread is not threading.current_thread():
+            self._own_thread.join()
 
     def _open_bucket(self, tick: int) -> set[TimerEntry]:
         bucket: set[TimerEntry] = set()
@@ -77,33 +88,41 @@ class Timer:
         heapq.heappush(self._ticks, tick)
         if self._ticks[0] == tick:
             self._lock.notify()
-        if self._thread is None and not self._stopped:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+        if self._has_thread and self._own_thread is None and not self._stopped:
+            self._own_thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._own_thread.start()
         return bucket
 
     def _run(self) -> None:
-        while (due := self._next_due()) is not None:
-            for entry in due:
-                try:
-                    entry.callback()
-                except Exception:
-                    _log.exception("timer_callback_failed", timer=self._name)
+        while self._is_due():
+            self.run_due()
 
-    def _next_due(self) -> list[TimerEntry] | None:
-        """Waits for the next tick with entries and removes them; None once the timer is stopped."""
+    def _is_due(self) -> bool:
+        """Waits for the next tick with entries; False once the timer is stopped."""
         with self._lock:
             while not self._stopped:
                 if not self._ticks:
                     self._lock.wait()
                     continue
                 wait_ms = self._ticks[0] * TICK_MS - self._clock.monotonic_ms()
-                if wait_ms > 0:
-                    self._lock.wait(wait_ms / 1000)
-                    continue
-                bucket = self._buckets.pop(heapq.heappop(self._ticks))
-                due = list(bucket)
-                bucket.clear()
-                if due:
-                    return due
-            return None
+                if wait_ms <= 0:
+                    return True
+                self._lock.wait(wait_ms / 1000)
+            return False
+
+    def _take_due(self) -> list[TimerEntry] | None:
+        """Removes a tick whose time has come and returns its entries; None if there is none."""
+        with self._lock:
+            if not self._ticks or self._ticks[0] * TICK_MS > self._clock.monotonic_ms():
+                return None
+            bucket = self._buckets.pop(heapq.heappop(self._ticks))
+            due = list(bucket)
+            bucket.clear()
+            return due
+
+    def _call(self, due: list[TimerEntry]) -> None:
+        for entry in due:
+            try:
+                entry.callback()
+            except Exception:
+                _log.exception("timer_callback_failed", timer=self._name)

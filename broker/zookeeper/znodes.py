@@ -379,7 +379,7 @@ def _decode_member_epochs(value: Mapping[str, Any] | None) -> MemberEpochs | Non
     if value is None:
         return None
     in_sync, eligible = (
-        tuple((int(broker_id), int(epoch)) for broker_id, epoch in value[name].items())
+        tuple((int32(broker_id), int64(epoch)) for broker_id, epoch in value[name].items())
         for name in ("in_sync", "eligible")
     )
     return MemberEpochs(in_sync, eligible, str(value["configs"]))

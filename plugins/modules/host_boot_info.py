@@ -20,8 +20,9 @@ author: The Landline authors (!UNKNOWN)
 options:
   note:
     description:
-      - File on the host with the id of the boot that is to end; its second line is who holds the stop permit for it.
-      - It may be missing.
+      - File on the host with the id of the boot that is to end. Its second line is the run that reboots the host, as
+        the stop permit names it, and its third one what that run noted of itself, in JSON.
+      - It may be missing, and so may lines of it.
     type: path
     required: true
   needed_by:
@@ -49,8 +50,12 @@ noted:
   type: str
   returned: always
 holder:
-  description: Who holds the permit, by the note.
+  description: Who reboots the host, by the note.
   type: str
+  returned: always
+run:
+  description: What that run noted of itself. Empty if it noted nothing.
+  type: dict
   returned: always
 needed:
   description: Whether the host says that it needs a reboot.
@@ -62,6 +67,7 @@ has_apt:
   returned: always
 """
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -92,9 +98,18 @@ def read(path: str) -> str:
         return ""
 
 
+def run_of(told: str) -> dict[str, Any]:
+    """Returns what a run noted of itself; nothing if that cannot be read."""
+    try:
+        found = json.loads(told)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def look(note: str, needed_by: list[str]) -> dict[str, Any]:
     """Returns everything that RETURN describes."""
-    noted, _unused, holder = read(note).partition("\n")
+    noted, holder, told = [*read(note).split("\n"), "", ""][:3]
     return {
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip(),
         "age_s": round(
@@ -107,6 +122,7 @@ def look(note: str, needed_by: list[str]) -> dict[str, Any]:
         ),
         "noted": noted,
         "holder": holder,
+        "run": run_of(told),
         "needed": any(Path(each).exists() for each in needed_by),
         "has_apt": Path("/usr/bin/apt-get").exists(),
     }

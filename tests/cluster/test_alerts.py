@@ -124,7 +124,7 @@ def test_certificates_about_to_end_raise_an_alert_until_they_are_renewed(lab, op
 
 
 def test_a_healthy_cluster_raises_no_alert(lab, bootstrap):
-    with NumberedLoad(bootstrap, "watched", 6) as load:
+    with NumberedLoad(bootstrap, "watched", 6, pause_s=0.005) as load:
         wait_until(lambda: len(load.acked) > 1000, 60)
     assert load.failed == []
     wait_until(lambda: firing(lab) == set(), 60, what="no alert is left")

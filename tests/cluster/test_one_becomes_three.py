@@ -50,7 +50,7 @@ def test_a_cluster_of_one_host_becomes_one_of_three_and_keeps_its_id_its_topics_
     with lab.inside():
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)], operation_timeout=30)[TOPIC].result(60)
-        with NumberedLoad(bootstrap, TOPIC, PARTITIONS) as load:
+        with NumberedLoad(bootstrap, TOPIC, PARTITIONS, pause_s=0.002) as load:
             wait_until(lambda: len(load.acked) > 500, 120)
         before = identity(bootstrap, first.address)
     make("cluster-up", f"LAB={name}", "HOSTS=3")  # which runs the smoke tests

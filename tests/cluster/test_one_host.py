@@ -29,7 +29,7 @@ def lab():
     skip_without_hosts()
     name = f"t-single-{os.getpid()}"
     try:
-        make("cluster-up", f"LAB={name}", "HOSTS=1", "BROKERS_PER_HOST=3")
+        make("cluster-up", f"LAB={name}", "HOSTS=1", "BROKERS_PER_HOST=3", quick=False)
         yield Lab(name)
     finally:
         make("cluster-down", f"LAB={name}")

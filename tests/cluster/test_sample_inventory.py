@@ -9,7 +9,8 @@ import json
 import re
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -21,7 +22,6 @@ from lab import Bind
 from rig.wait import wait_until
 from rig.wire import cluster_view
 from sparkctl.inventory import host_port
-from tests.support.deploy_code import load
 from tests.support.deploying import ROOT, make
 from tests.support.elsewhere import Elsewhere
 from tests.support.fabric import fab_ok
@@ -43,7 +43,6 @@ from tests.support.sample_inventory import (
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PYSPARK = Path(pyspark.__file__).parent
-deploy_plan = load("plugins/filter/deploy_plan.py").deploy_plan
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +86,7 @@ def test_a_firewall_between_brokers_is_told_of(lab, inventory: Path):
     close = "add table inet wall; add chain inet wall in { type filter hook input priority 0; }"
     lab.run(third.name, f"nft '{close}; add rule inet wall in iifname != lo tcp dport 9091 drop'")
     shorter = "--tags zookeeper,broker -e broker_ready_timeout_s=20"
-    done = make_with(inventory, "deploy", arguments=shorter, check=False)
+    done = make_with(inventory, "deploy", arguments=shorter, check=False, quick=False)
     lab.run(third.name, "nft delete table inet wall")
     assert done.returncode != 0
     words = re.sub(r"\s+", " ", done.stdout)
@@ -102,7 +101,7 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_use
     with only_the_bastion_is_reached(lab):
         with pytest.raises(OSError):
             cluster_view(lab.hosts[0].address, BROKER_PORT)
-        make_with(inventory, "deploy")  # again: the wall between brokers is gone
+        make_with(inventory, "deploy", quick=False)  # again: the wall between brokers is gone
         make_with(inventory, "smoke")
         shown = make_with(inventory, "status").stdout
         assert shown.count("RunningAs") == 3
@@ -148,24 +147,38 @@ def test_a_cluster_with_addresses_of_ipv6_serves_clients(lab, inventory: Path, b
         assert f"log.dirs=/data/1/broker-{number},/data/2/broker-{number}\n" in found
 
 
+@contextmanager
+def without_the_second_disk(lab, name: str, unit: str) -> Iterator[None]:
+    lab.run(name, f"systemctl stop {unit} && umount /data/2 && mv /srv/disk2 /srv/away && touch /srv/disk2")
+    try:
+        lab.faults.reboot(name)
+        yield
+    finally:
+        lab.run(
+            name,
+            "test ! -e /etc/fstab.was || mv /etc/fstab.was /etc/fstab; systemctl daemon-reload && "
+            "rm /srv/disk2 && mv /srv/away /srv/disk2 && mount /data/2",
+        )
+
+
 def test_a_broker_does_not_start_without_its_disk_and_does_when_it_is_back(lab, inventory: Path, bootstrap):
     name, unit = lab.hosts[2].name, "landline-broker@3.service"
-    lab.run(name, f"systemctl stop {unit} && umount /data/2 && mv /srv/disk2 /srv/away && touch /srv/disk2")
-    lab.faults.reboot(name)
-    wait_until(lambda: "Dependency failed" in lab.run(name, f"journalctl --boot --unit={unit}").stdout, 60)
-    assert lab.run(name, f"systemctl is-active {unit}", check=False).stdout == "inactive\n"
-    words = re.sub(r"\s+", " ", deploy(inventory, check=False).stdout)
-    assert "kafka-c: nothing is mounted at /data/2 for /data/2/broker-3 (it is in /etc/fstab)" in words
-    # Not by hand either, not even if nothing else says that there should be a disk.
-    lab.run(name, "sed -i.was /disk2/d /etc/fstab && systemctl daemon-reload")
-    assert lab.run(name, f"systemctl start {unit}", check=False).returncode != 0
-    assert "AssertPathIsMountPoint=/data/2" in lab.run(name, f"systemctl status {unit}", check=False).stdout
-    assert lab.run(name, "ls /data/2").stdout == ""
-    lab.run(
-        name,
-        "mv /etc/fstab.was /etc/fstab && systemctl daemon-reload && "
-        "rm /srv/disk2 && mv /srv/away /srv/disk2 && mount /data/2",
-    )
+    with without_the_second_disk(lab, name, unit):
+        # What systemd says of it is in the journal only if the journal's own service was up by then.
+        up = "systemctl is-system-running"
+        wait_until(lambda: lab.run(name, up, check=False).stdout.strip() in ("running", "degraded"), 120)
+        assert lab.run(name, "systemctl is-failed data-2.mount", check=False).stdout == "failed\n"
+        started = f"systemctl show --property=ExecMainStartTimestampMonotonic --value {unit}"
+        assert lab.run(name, started).stdout == "0\n"
+        words = re.sub(r"\s+", " ", deploy(inventory, check=False).stdout)
+        assert "kafka-c: nothing is mounted at /data/2 for /data/2/broker-3 (it is in /etc/fstab)" in words
+        # Not by hand either, not even if nothing else says that there should be a disk.
+        lab.run(name, "sed -i.was /disk2/d /etc/fstab && systemctl daemon-reload")
+        assert lab.run(name, f"systemctl start {unit}", check=False).returncode != 0
+        assert (
+            "AssertPathIsMountPoint=/data/2" in lab.run(name, f"systemctl status {unit}", check=False).stdout
+        )
+        assert lab.run(name, "ls /data/2").stdout == ""
     wait_until(lambda: lab.run(name, f"systemctl is-active {unit}", check=False).stdout == "active\n", 120)
     admin = AdminClient({"bootstrap.servers": bootstrap})
 
@@ -334,48 +347,27 @@ def planned(inventory, file, settings):
     return json.loads(file.read_text()), done.stdout
 
 
-def expected_s(lab, plan):
-    """What a plan would have expected at the pace of the machine at which it was made and applied: by the looks of
-    both, as a host has noted those of the last apply for the next plan.
-    """
-    notes = [json.loads(lab.run(host.name, "cat /opt/landline/turns.json").stdout) for host in lab.hosts]
-    (look_s,) = {note["rest"][-1][1] for note in notes if note["rest"]}
-    pace = {"plan_s": (plan["look_s"] + look_s) / 2, "canary_s": plan["parts_s"]["canary"]}
-    return deploy_plan(plan["brokers"], plan["zookeeper"], {**plan, **pace})["seconds"]
-
-
-def test_a_plan_is_what_is_done_and_how_long_it_takes(lab, inventory: Path, tmp_path):
-    file, errors = tmp_path / "plan.json", []
-    # A run says nothing if the machine was busier in the middle of it than at its looks.
-    for partitions in (2, 3, 4):
-        settings = f'-e \'{{"broker_properties": {{"num.partitions": {partitions}}}}}\''
-        plan, said = planned(inventory, file, settings)
-        assert [row["action"] for row in plan["brokers"]] == ["restart"] * 3
-        assert all(
-            row["allowed"] == {"now": True, "why": f"broker {row['id']} may stop"} for row in plan["brokers"]
-        )
-        assert f"+num.partitions={partitions}" in said
-        before = main_pids(lab)
-        if not errors:
-            # Something on a host is not as it was when the plan was made.
-            config = "/etc/landline/broker-2.properties"
-            lab.run("h2", f"cp --preserve {config} /root/ && echo '# by hand' >>{config}")
-            done = with_next(inventory, "apply", f"PLAN={file}", settings=settings, check=False)
-            assert done.returncode != 0
-            assert f"another {config} on the host" in re.sub(r"\s+", " ", done.stdout)
-            assert main_pids(lab) == before
-            lab.run("h2", f"mv /root/broker-2.properties {config}")
-        began = time.monotonic()
-        with_next(inventory, "apply", f"PLAN={file}", settings=settings)
-        took_s = time.monotonic() - began
-        assert not set(main_pids(lab).values()) & set(before.values())
-        assert plan["is_measured"], "the deploys of before were noted"
-        expected = expected_s(lab, plan)
-        print(f"planned {plan['seconds']} s, at the pace of both {expected} s, took {took_s:.1f} s")
-        errors.append(abs(expected - took_s) / took_s)
-        if errors[-1] <= 0.2:
-            break
-    assert min(errors) <= 0.2, errors
+def test_a_plan_is_what_is_done(lab, inventory: Path, tmp_path):
+    file = tmp_path / "plan.json"
+    settings = '-e \'{"broker_properties": {"num.partitions": 2}}\''
+    plan, said = planned(inventory, file, settings)
+    assert [row["action"] for row in plan["brokers"]] == ["restart"] * 3
+    assert all(
+        row["allowed"] == {"now": True, "why": f"broker {row['id']} may stop"} for row in plan["brokers"]
+    )
+    assert "+num.partitions=2" in said
+    before = main_pids(lab)
+    # Something on a host is not as it was when the plan was made.
+    config = "/etc/landline/broker-2.properties"
+    lab.run("h2", f"cp --preserve {config} /root/ && echo '# by hand' >>{config}")
+    done = with_next(inventory, "apply", f"PLAN={file}", settings=settings, check=False)
+    assert done.returncode != 0
+    assert f"another {config} on the host" in re.sub(r"\s+", " ", done.stdout)
+    assert main_pids(lab) == before
+    lab.run("h2", f"mv /root/broker-2.properties {config}")
+    with_next(inventory, "apply", f"PLAN={file}", settings=settings)
+    assert not set(main_pids(lab).values()) & set(before.values())
+    assert plan["is_measured"], "the deploys of before were noted"
     # Nothing is left of it.
     plan, said = planned(inventory, file, settings)
     assert {row["action"] for row in plan["brokers"] + plan["zookeeper"]} == {"unchanged"}

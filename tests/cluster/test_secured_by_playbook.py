@@ -258,6 +258,10 @@ def test_a_running_cluster_gets_tls_under_load_with_given_certificates(operator,
         wait_until(lambda: len(after.acked) > 100, 60)
     assert rolled(done) == 2 * len(HOSTS)
     assert before.failed == after.failed == []
+    # The first one was compared with the others while they went over.
+    assert re.search(
+        r"landline-broker@\d\.service was watched for \d+ s beside 2 others", of_one_line(done.stdout)
+    )
     login = services(lab)
     assert login == {**trusting, "bootstrap.servers": ssl_, "ssl.ca.pem": login["ssl.ca.pem"]}
     assert before.acked | after.acked <= numbers_in(ssl_, TOPIC, PARTITIONS, login)

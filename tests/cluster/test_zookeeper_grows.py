@@ -18,7 +18,7 @@ from kazoo.security import ACL, Id
 
 from lab import Lab
 from rig.wait import wait_until
-from tests.support.deploying import ROOT, changed, interrupted, make
+from tests.support.deploying import QUICK, ROOT, changed, interrupted, make
 from tests.support.lab_cluster import BROKER_PORT, LAB_ENV
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
@@ -78,6 +78,7 @@ class Ensemble:
         done = subprocess.run(
             self.playing(*members, book=book, more=more),
             cwd=ROOT,
+            env=os.environ | QUICK,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

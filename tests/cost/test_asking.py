@@ -27,14 +27,14 @@ def client() -> Iterator[Asking]:
 
 def wrapped(client: Asking, does: Callable[[object], None]) -> None:
     """Has the broker do more for each request of FindCoordinator."""
-    handlers = client.stage.server._apis._raw
-    handler = handlers[ApiKey.FIND_COORDINATOR]
+    served = client.stage.server._apis._served[ApiKey.FIND_COORDINATOR]
+    handler = served.handler
 
     def more(one, ctx):
         does(one)
         return handler(one, ctx)
 
-    handlers[ApiKey.FIND_COORDINATOR] = more
+    served.handler = more
 
 
 def test_what_is_answered_refused_and_put_out_is_told_apart(client: Asking) -> None:

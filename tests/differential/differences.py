@@ -15,20 +15,56 @@ from tests.differential.normalise import MASKED
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "differences.md"
 COMMAND: Final = "python -m tests.differential.differences"
+_WRONG_REQUEST: Final = "the request is wrong, not the server"
+_SAYS_WHAT: Final = "an error says what was wrong with the request"
 TABLE: Final[tuple[Intended, ...]] = (
-    Intended(
-        [],
-        "*error_message",
-        "None",
-        "a text",
-        "an error says what was wrong with the request",
+    *(
+        Intended([key], "*/error_message", "None", "a text", _SAYS_WHAT, where, versions)
+        for key, where, versions in (
+            (ApiKey.PRODUCE, ANYTHING, range(8, 12)),
+            (ApiKey.DELETE_TOPICS, ANYTHING, (5, 6)),
+            (ApiKey.CREATE_TOPICS, "*/without waiting", ()),
+            (ApiKey.CREATE_PARTITIONS, "*/without waiting", ()),
+            (ApiKey.DESCRIBE_CONFIGS, "*/of an unknown topic", ()),
+            (ApiKey.FIND_COORDINATOR, "*/of a share group", ()),
+            (ApiKey.INCREMENTAL_ALTER_CONFIGS, "*/append to an unknown key of an unknown topic", ()),
+        )
+    ),
+    # A walk appends to, or subtracts from, a key that nobody knows.
+    *(
+        Intended(
+            [ApiKey.INCREMENTAL_ALTER_CONFIGS],
+            f"*/error_{field}",
+            theirs,
+            ours,
+            _WRONG_REQUEST,
+            where="random walk/configure * no.such.key [23]",
+            sometimes=True,
+        )
+        for field, theirs, ours in (
+            ("code", "UNKNOWN_SERVER_ERROR", "INVALID_CONFIG"),
+            ("message", "None", "a text"),
+        )
+    ),
+    *(
+        Intended([key], f"*error_{field}", theirs, ours, _WRONG_REQUEST, where)
+        for key, where, code in (
+            (ApiKey.DESCRIBE_CLIENT_QUOTAS, "quotas/list by an unknown match", "INVALID_REQUEST"),
+            (ApiKey.DESCRIBE_CLIENT_QUOTAS, "quotas/list no name", "INVALID_REQUEST"),
+            (ApiKey.ELECT_LEADERS, "*/elect of an unknown kind", "INVALID_REQUEST"),
+            (ApiKey.INCREMENTAL_ALTER_CONFIGS, "*/an unknown operation", "INVALID_REQUEST"),
+            (ApiKey.INCREMENTAL_ALTER_CONFIGS, "*/append to an unknown key", "INVALID_CONFIG"),
+        )
+        for field, theirs, ours in (("code", "UNKNOWN_SERVER_ERROR", code), ("message", "None", "a text"))
     ),
     Intended(
-        [],
-        "*error_code",
-        "UNKNOWN_SERVER_ERROR",
-        "INVALID_*",
-        "the request is wrong, not the server",
+        [ApiKey.CREATE_TOPICS],
+        "topics/*",
+        ANYTHING,
+        ANYTHING,
+        "an assignment to a broker that is unknown is INVALID_REPLICA_ASSIGNMENT, as CreatePartitions has it; Kafka "
+        "makes a topic that nobody serves and that cannot be deleted",
+        where="creation of topics/to nobody",
     ),
     Intended(
         [ApiKey.API_VERSIONS],
@@ -50,6 +86,14 @@ TABLE: Final[tuple[Intended, ...]] = (
     ),
     Intended(
         [ApiKey.CONSUMER_GROUP_HEARTBEAT],
+        ANYTHING,
+        ANYTHING,
+        ANYTHING,
+        "Kafka 3.9 has no version 1, and closes the connection",
+        versions=(1,),
+    ),
+    Intended(
+        [ApiKey.CONSUMER_GROUP_DESCRIBE],
         ANYTHING,
         ANYTHING,
         ANYTHING,
@@ -225,6 +269,22 @@ TABLE: Final[tuple[Intended, ...]] = (
         "a time",
         "-1",
         "Kafka answers a duplicate with its producer's time, though the topic does not have the times of appends",
+    ),
+    *(
+        Intended(
+            [ApiKey.OFFSET_FETCH],
+            f"*/{field}",
+            kafkas,
+            ours,
+            "in Kafka a fenced producer's late TxnOffsetCommit, though refused, takes away what the producer that "
+            "fenced it has committed in the same transaction: its offset is lost, and records are read twice",
+            where="offsets of a fenced producer/fetch offsets *",
+        )
+        for field, kafkas, ours in (
+            ("error_code", "NONE", "UNSTABLE_OFFSET_COMMIT"),
+            ("committed_offset", "-1", "3"),
+            ("metadata", "", "m"),
+        )
     ),
     Intended(
         [ApiKey.FETCH],

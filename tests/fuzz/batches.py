@@ -67,7 +67,7 @@ def _batch(data: bytes) -> None:
             assert inspect(records, depth, rules, "t-0", inline=False)
     headers = validator.check_batches(records, rules, AppendOrigin.CLIENT, _NOW_MS, "t-0")
     if validator.needs_recompression(headers, rules):
-        records, headers = validator.recompress(records, headers, rules)
+        records, headers = validator.recompress(records, headers, rules, "fuzz")
     if rules.log_append_time:
         headers = validator.stamp_append_time(records, headers, _NOW_MS)
     assert sum(header.size_bytes for header in headers) == len(records), "bytes are left over"

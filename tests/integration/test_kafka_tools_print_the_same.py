@@ -106,7 +106,14 @@ def _transactions(bootstrap: str) -> None:
     """A topic ``txn`` with a committed transaction and an open one, whose producer is gone; and a group's offset."""
     create_topic(bootstrap, "txn", 1)
     for name in ("done", "open"):
-        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0})
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": name,
+                "transaction.timeout.ms": 900_000,  # it stays open until a tool ends it, however slow they all are
+                "linger.ms": 0,
+            }
+        )
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
         producer.produce("txn", b"v")

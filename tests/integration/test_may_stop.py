@@ -68,7 +68,9 @@ def test_one_broker_at_a_time_until_it_is_back_in_its_isrs(cluster: Cluster) -> 
     )
     code, words = landline("may-stop", other, "--holder", "deploy-2")
     assert code == NOT_NOW
-    assert f"held by deploy-1 for broker {one.broker_id}" in words
+    assert f"held by deploy-1 for broker {one.broker_id} since 20" in words
+    code, words = landline("may-stop", other, "--who")
+    assert (code, json.loads(words)["holder"], json.loads(words)["broker"]) == (0, "deploy-1", one.broker_id)
     one.stop()
     code, words = landline("await-return", one, "--holder", "deploy-1", "--within", "2")
     assert code == NOT_NOW
@@ -84,6 +86,7 @@ def test_one_broker_at_a_time_until_it_is_back_in_its_isrs(cluster: Cluster) -> 
     code, words = landline("may-stop", other, "--holder", "deploy-2", "--within", "60")
     assert code == GRANTED, words
     assert landline("await-return", other, "--holder", "deploy-2", "--within", "0")[0] == NOT_NOW
+    assert landline("may-stop", other, "--who") == (GRANTED, "null\n")
 
 
 def test_a_replica_that_hangs_is_not_counted_on(cluster: Cluster) -> None:

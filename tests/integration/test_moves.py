@@ -134,6 +134,30 @@ def test_an_interrupted_rebalance_takes_its_moves_and_throttles_back(cluster: Cl
     }
 
 
+def test_one_that_is_paused_from_elsewhere_ends_and_says_so_and_nothing_is_left_of_it(
+    cluster: Cluster,
+) -> None:
+    before = replicas(cluster.brokers[1], TOPIC)
+    process = subprocess.Popen(
+        argv(cluster, "rebalance", SLOW), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        wait_until(lambda: moved_now(cluster), 60, what="something moves")
+        run(cluster, "rebalance", "--pause", by=2)
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode not in {0, 75}
+    assert "somebody has taken the moves and the throttles back. Run it again to go on" in said
+    assert moved_now(cluster) == {}
+    wait_until(lambda: throttles(cluster) == set(), 10, what="no throttle is set")
+    assert {p: set(ids) for p, ids in replicas(cluster.brokers[1], TOPIC).items()} == {
+        p: set(ids) for p, ids in before.items()
+    }
+    assert run(cluster, "rebalance", "--pause", by=2)["changed"] is False
+
+
 def test_one_that_is_killed_goes_on_beside_somebody_elses_move_and_a_dead_broker_until_all_have_their_share(
     cluster: Cluster,
 ) -> None:

@@ -182,6 +182,64 @@ def test_bad_messages_get_their_code_and_nothing_is_appended(
     assert client.is_open()
 
 
+LIMIT = 1000
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(
+    ("size", "number", "fits"),
+    [
+        (20, 20, True),  # the messages are more bytes than the limit, the batch is not
+        (20, 60, False),  # neither is
+        (LIMIT - 34, 1, False),  # the batch has more bytes than the message
+        (LIMIT - 80, 1, True),
+        (LIMIT - 20, 1, False),
+    ],
+)
+def test_the_limit_is_for_each_message_and_for_the_batch_they_become(
+    size: int, number: int, fits: bool, magic: int, client: RawClient
+) -> None:
+    topic = make_topic(client, max_message_bytes=str(LIMIT))
+    data = b"".join(message(magic, bytes(size)) for _ in range(number))
+    answer = produced(client, topic, data)
+    assert answer.error_code == (Errors.NONE if fits else Errors.MESSAGE_TOO_LARGE)
+    assert client.end_offset(topic) == (number if fits else 0)
+
+
+@pytest.mark.parametrize("codec_id", [0, GZIP])
+@pytest.mark.parametrize(
+    ("compression_type", "values", "fits"),
+    [
+        ("gzip", [bytes(100)] * 30, True),
+        ("gzip", [bytes(LIMIT - 50)] * 9, True),
+        ("gzip", [os.urandom(100)] * 9 + [os.urandom(LIMIT)], False),
+        ("gzip", [os.urandom(200) for _ in range(9)], False),
+        ("uncompressed", [bytes(100)] * 30, False),
+        ("uncompressed", [bytes(100)] * 3, True),
+    ],
+)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_limit_is_for_the_batch_in_the_topics_codec(
+    magic: int, compression_type: str, values: list[bytes], fits: bool, codec_id: int, client: RawClient
+) -> None:
+    topic = make_topic(client, max_message_bytes=str(LIMIT), compression_type=compression_type)
+    data = messages(magic, *values, codec_id=codec_id)
+    answer = produced(client, topic, data)
+    assert answer.error_code == (Errors.NONE if fits else Errors.MESSAGE_TOO_LARGE)
+    assert client.end_offset(topic) == (len(values) if fits else 0)
+
+
+@pytest.mark.parametrize(("compression_type", "fits"), [("uncompressed", False), ("producer", True)])
+def test_the_limit_is_for_a_new_clients_batch_in_the_topics_codec_too(
+    compression_type: str, fits: bool, client: RawClient
+) -> None:
+    topic = make_topic(client, max_message_bytes=str(LIMIT), compression_type=compression_type)
+    data = build_batch([Record(None, bytes(100), (), NOW_MS)] * 30, compression="gzip")
+    answer = produced(client, topic, data, 9)
+    assert answer.error_code == (Errors.NONE if fits else Errors.MESSAGE_TOO_LARGE)
+    assert client.end_offset(topic) == (30 if fits else 0)
+
+
 def test_a_compacted_topic_refuses_a_message_without_key(client: RawClient) -> None:
     topic = make_topic(client, cleanup_policy="compact")
     assert produced(client, topic, message(1, b"no key")).error_code == Errors.INVALID_RECORD

@@ -28,10 +28,11 @@ from rig.topics import create_topic, isr_sizes
 from rig.wait import wait_until
 from rig.zookeeper import ZooKeeperServer
 from tests.stress.lock_graph import Edge
+from tests.support.compiled import only_on_python
 from tests.support.numbered_load import NumberedLoad
 from tests.support.traced_broker import read_report
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(240), only_on_python]
 
 BROKERS = (1, 2, 3)
 CONFIG = {
@@ -171,7 +172,7 @@ def test_no_thread_of_a_cluster_takes_two_locks_against_the_written_order(
     }
     with Cluster(brokers, connect) as cluster:
         create_topic(cluster.bootstrap, "orders", 4, 3)
-        load = NumberedLoad(cluster.bootstrap, "orders", 4)
+        load = NumberedLoad(cluster.bootstrap, "orders", 4, pause_s=0.002)
         work = Doing(
             consuming(cluster.bootstrap, "one"),
             consuming(cluster.bootstrap, "one"),

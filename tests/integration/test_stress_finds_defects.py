@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from rig.landline_broker import REPOSITORY
+from tests.support.compiled import only_on_python
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(320)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(320), only_on_python]
 
 # What each is found by.
 SIGNS = {

@@ -211,6 +211,36 @@ def test_an_unused_transactional_id_expires(tmp_path: Path) -> None:
         assert client.end_offset("__transaction_state", _partition_of(client)) >= 2
 
 
+def test_ids_whose_transactions_are_never_ended_are_bounded_and_go_by_themselves(tmp_path: Path) -> None:
+    """Who makes ids without end holds up neither who has one nor, in the end, who wants one."""
+    config = {**CONFIG, "landline.transaction.max.bytes": 30_000, "transactional.id.expiration.ms": 3_000}
+    with LandlineStandalone(tmp_path / "data", config) as broker, RawClient(HOST, broker.port) as client:
+        assert client.create_topic(TOPIC).error_code == Errors.NONE
+        first = Producer(client, "first")
+        first.begin()
+        assert first.add() == [Errors.NONE]
+        flood: list[Producer] = []
+        refused = Errors.NONE
+        while refused is Errors.NONE and len(flood) < 1_000:
+            flood.append(Producer(client, f"flood-{len(flood)}", timeout_ms=3_000))
+            refused = flood[-1].until(flood[-1].init)
+            if refused is Errors.NONE:
+                answer = flood[-1].add()
+                refused = Errors(answer[0])
+        assert refused is Errors.POLICY_VIOLATION
+        assert 10 < len(flood) < 200
+        more = [Producer(client, f"more-{number}").init() for number in range(50)]
+        assert more[-40:] == [Errors.POLICY_VIOLATION] * 40, "a partition had no room, a new id perhaps had"
+        assert 1 <= broker.log_text().count("transaction_memory_full") < 10
+        assert first.end() == Errors.NONE
+        flood[0].await_state("CompleteAbort")
+        flood[0].await_state(UNKNOWN)
+        late = Producer(client, "late")
+        wait_until(lambda: late.init() is Errors.NONE, what="there is room again")
+        assert late.add() == [Errors.NONE]
+        assert late.end() == Errors.NONE
+
+
 def test_the_topic_of_transactions_is_made_for_whoever_asks_for_its_metadata(tmp_path: Path) -> None:
     config = {**CONFIG, "auto.create.topics.enable": "true"}
     asked = {

@@ -117,6 +117,19 @@ def test_transactional_records_need_the_transactional_id(client: RawClient, topi
     assert client.end_offset(topic) == 0
 
 
+def test_records_in_no_transaction_are_refused_with_the_whole_request_wherever_they_go(
+    client: RawClient, topic: str
+) -> None:
+    plain = {"name": topic, "partition_data": [{"index": 0, "records": some_records(b"plain")}]}
+    stray = {"name": "nowhere", "partition_data": [{"index": 9, "records": in_transaction(b"a", pid=1)}]}
+    for acks in (1, 2):
+        fields = {"transactional_id": None, "acks": acks, "timeout": 1000, "topic_data": [plain, stray]}
+        answer = client.ask(ApiKey.PRODUCE, 9, fields)
+        codes = [row.error_code for each in answer.responses for row in each.partition_responses]
+        assert codes == [Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    assert client.end_offset(topic) == 0
+
+
 def test_a_producer_with_a_transactional_id_may_write_outside_of_transactions(
     client: RawClient, topic: str
 ) -> None:

@@ -35,7 +35,19 @@ def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[Cluster]:
     """Three brokers whose locks are traced: none is taken against the order of docs/design.md."""
     with traced_cluster(zookeeper, tmp_path, CONFIG, {"AddPartitionsToTxnManager._changed"}) as running:
         create_topic(running.bootstrap, TOPIC, 1, 3)
+        write_at_all_brokers(running)
         yield running
+
+
+def write_at_all_brokers(cluster: Cluster) -> None:
+    """Commits a transaction with a partition of each broker, so that two of them ask another one's coordinator."""
+    create_topic(cluster.bootstrap, "everywhere", 3, 3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "everywhere"})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    for number in range(3):
+        producer.produce("everywhere", b"v", partition=number)
+    producer.commit_transaction(TIMEOUT_S)
 
 
 def read_committed(cluster: Cluster, count: int) -> list[bytes]:

@@ -35,14 +35,16 @@ from broker.replication.fetcher_states import FetcherEvent
 from broker.replication.leadership import Leadership, LeadershipListener
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.apis import fetch, inter_broker, list_offsets
+from broker.server.apis.context import no_room
 from broker.server.broker_peers import BrokerPeers
 from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
 from broker.server.quotas import QuotaManagers
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.znodes import BrokerRegistration
-from tests.model.wires import NoTimer, Outgoing, Request, over_the_wire
+from tests.model.wires import Outgoing, over_the_wire, request_of, stopped_timer
 from tests.support.clocks import ManualClock
+from tests.support.contexts import context_of
 from tests.support.logs import contents
 
 TP = TopicPartition("t", 0)
@@ -220,7 +222,7 @@ class ModelBroker:
             self.broker_id,
             self.logs,
             self.cache,
-            NoTimer(),  # type: ignore[arg-type]
+            stopped_timer(),
             self.clock,
             max_lag_ms=LAG_MS,
             submit_isr_change=self.alter.submit,
@@ -229,7 +231,7 @@ class ModelBroker:
         manager = ReplicaFetcherManager(1, self._make_fetcher)
         listener = LeadershipListener(lambda _tp, _epoch: None, lambda _tp, _epoch: None)
         self.leadership = Leadership(self.replicas, self.logs, manager, listener, self._present_topic_id)
-        self.context: Any = SimpleNamespace(
+        parts = SimpleNamespace(
             broker_epoch=lambda: self.epoch,
             leadership=self.leadership,
             metadata_cache=self.cache,
@@ -239,11 +241,12 @@ class ModelBroker:
                 lambda: 10, self.clock, Metrics(), self.replicas.news_board, look_at_all_ms=LAG_MS // 10
             ),
             config=SimpleNamespace(int=lambda _key: 1 << 20),
-            submit_for=lambda _request, _work, **_: False,
+            submit=no_room,
             peers=BrokerPeers(),
             access=None,
             quotas=QuotaManagers(),
         )
+        self.context = context_of(parts)
 
     def _on_isr_accepted(
         self, change: IsrChange, isr: tuple[int, ...], epoch: int, partition_epoch: int
@@ -344,24 +347,25 @@ class ModelBroker:
     def obey(self, outgoing: Outgoing) -> Any:
         """A controller's request; the decoded response."""
         message = outgoing.message()
-        request = Request(outgoing.api, outgoing.version, b"")
-        fields = HANDLERS[outgoing.api](request, message, self.context)  # type: ignore[arg-type]
+        request = request_of(outgoing.api, outgoing.version)
+        fields = HANDLERS[outgoing.api](request, message, self.context)
         return over_the_wire(outgoing.api, outgoing.version, "response", fields)
 
     def serve_fetch(self, body: bytes) -> bytes:
         """A follower's fetch; the response's frame behind its length."""
-        request = Request(ApiKey.FETCH, FETCH_VERSION, body)
-        fetch.handle(request, self.context)  # type: ignore[arg-type]
+        request = request_of(ApiKey.FETCH, FETCH_VERSION, body)
+        fetch.handle(request, self.context)
+        assert request.payload is not None
         frame = b"".join(
             part if isinstance(part, bytes) else os.pread(part.file.fileno(), part.size, part.position)
-            for part in request.parts
+            for part in request.payload
         )
         return frame[4:]
 
     def serve_list_offsets(self, fields: Any) -> Any:
-        request = Request(ApiKey.LIST_OFFSETS, 9, b"")
+        request = request_of(ApiKey.LIST_OFFSETS, 9)
         message = over_the_wire(ApiKey.LIST_OFFSETS, 9, "request", fields)
-        answer = list_offsets.handle(request, message, self.context)  # type: ignore[arg-type]
+        answer = list_offsets.handle(request, message, self.context)
         return over_the_wire(ApiKey.LIST_OFFSETS, 9, "response", answer)
 
     def read_as_consumer(self, offset: int, leader_epoch: int = -1) -> memoryview | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
-from broker.network.request_channel import ConnectionInfo
+from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
+from broker.utils.timer import Timer
 from broker.zookeeper.znodes import LiveBroker
 
 
@@ -83,24 +83,14 @@ class WaitingEvents:
         """What only time brings, the model does when it likes (preferred elections)."""
 
 
-class NoTimer:
-    """Timer's interface; nothing ever times out."""
+def stopped_timer() -> Timer:
+    """With it nothing ever times out."""
+    timer = Timer("model")
+    timer.stop()
+    return timer
 
-    def add(self, delay_ms: int, callback: Callable[[], None]) -> SimpleNamespace:
-        return SimpleNamespace(cancel=lambda: None)
 
-
-class Request:
-    """What fetch's handler uses of a network Request: the answer is kept instead of sent."""
-
-    def __init__(self, api: ApiKey, version: int, body: bytes) -> None:
-        self.api_key = api
-        self.api_version = version
-        self.correlation_id = 0
-        self.body = memoryview(body)
-        self.connection = ConnectionInfo("model", "127.0.0.1", "PLAINTEXT")
-        self.on_abandon: Callable[[], None] | None = None
-        self.parts: list[Any] = []
-
-    def respond(self, parts: Any) -> None:
-        self.parts = list(parts)
+def request_of(api: ApiKey, version: int, body: bytes = b"") -> Request:
+    """A client's request that no connection sends; its answer is kept."""
+    client = ConnectionInfo("model", "127.0.0.1", "PLAINTEXT")
+    return Request(api, version, 0, None, memoryview(body), client, 0, lambda _request: None)

@@ -20,6 +20,7 @@ from broker.coordinator.group.consumer.messages import (
 from broker.coordinator.group.consumer.records import TopicRecord, decode_key
 from broker.coordinator.group.consumer.stored import StoredConsumerGroup
 from broker.coordinator.group.messages import Append, Moment, Reply
+from broker.coordinator.group.regex_matches import RegexMatches, regex_to_match
 from broker.protocol.errors import Errors
 
 LIMITS = ConsumerGroupLimits(session_timeout_ms=45_000)
@@ -50,6 +51,7 @@ class Groups(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.group = ConsumerGroup("g")
+        self.matches = RegexMatches()
         self.clients: dict[str, Client] = {}
         self.log: dict[bytes, bytes | None] = {}
         self.now_ms = 0
@@ -82,6 +84,8 @@ class Groups(RuleBasedStateMachine):
         request = HeartbeatRequest(
             client.member_id, epoch, answers.append, instance_id=client.instance_id, **fields
         )
+        missing = regex_to_match(self.group, request, self.topics)
+        request = self.matches.matched(request, missing, self.topics)
         self.carry_out(heartbeat(self.group, request, self.now(), LIMITS, self.topics))
         (answer,) = answers
         return answer

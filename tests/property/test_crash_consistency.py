@@ -20,6 +20,7 @@ from crc32c import crc32c
 from broker.log import checkpoints, look_ups
 from broker.log.checkpoints import read_checkpoint
 from broker.log.cleaning import cleaner
+from broker.log.durability import Durability
 from broker.log.log import Log
 from broker.log.log_manager import LogManager
 from broker.log.log_segments import Segments
@@ -244,7 +245,7 @@ def _is_abort(data: bytes) -> bool:
     return record.key == b"\0\0\0\0"
 
 
-@pytest.mark.timeout(0 if SHARE == 1 else 300)
+@pytest.mark.timeout(0 if SHARE == 1 else 900)
 @pytest.mark.parametrize("workload_type", [Workload, CompactingWorkload])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_power_loss_at_any_moment_leaves_logs_that_keep_their_promises(
@@ -279,6 +280,37 @@ def sync_the_last_segment_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Segments, "between", lambda *arguments: real(*arguments)[-1:])
 
 
+def sync_records_of_the_active_segment_alone(patch: pytest.MonkeyPatch) -> None:
+    """Records are acknowledged whose segment was rolled before it was synced."""
+    patch.setattr(Durability, "_sync_some", _sync_active)
+
+
+def sync_records_without_the_names(patch: pytest.MonkeyPatch) -> None:
+    """Records are acknowledged in files that have no name yet, or beside those that a truncation removed."""
+
+    def sync_all_but_names(self: Durability, up_to: int) -> None:
+        if self.synced_end >= self._segments.active.base_offset:
+            _sync_active(self, up_to)
+        else:
+            for segment in self._segments.all:
+                os.fdatasync(segment.file.fileno())
+            self.synced_end = self._offsets.end
+
+    patch.setattr(Durability, "_sync_some", sync_all_but_names)
+
+
+def _sync_active(self: Durability, _up_to: int) -> None:
+    os.fdatasync(self._segments.active.file.fileno())
+    self.synced_end = self._offsets.end
+
+
+def checkpoint_what_is_synced_without_its_indexes(patch: pytest.MonkeyPatch) -> None:
+    def catch_up(self: Durability) -> None:
+        self.recovery_point = self.synced_end
+
+    patch.setattr(Durability, "catch_up", catch_up)
+
+
 def trust_a_closed_log_unsynced(patch: pytest.MonkeyPatch) -> None:
     """The clean marker is written before what closing wrote is on the disk."""
     patch.setattr(LogManager, "_sync_dir", lambda _manager, _log_dir: True)
@@ -292,12 +324,15 @@ def compact_by_records_that_may_be_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cleaner.Log, "flush", lambda *_: None)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "workload_type"),
     [
         (rename_before_sync, Workload),
         (sync_the_last_segment_alone, Workload),
+        (sync_records_of_the_active_segment_alone, Workload),
+        (sync_records_without_the_names, Workload),
+        (checkpoint_what_is_synced_without_its_indexes, Workload),
         (trust_a_closed_log_unsynced, Workload),
         (truncate_before_the_recovery_point_is_lowered, Workload),
         (compact_by_records_that_may_be_lost, CompactingWorkload),

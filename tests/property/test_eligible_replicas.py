@@ -176,6 +176,12 @@ class Partition(RuleBasedStateMachine):
         self.world.cluster.set_entity_config("topics", "t", {MIN_ISR: str(value)})
 
 
+class Restarts(Partition):
+    """Without what those who break a rule need not: a search finds them ten times sooner."""
+
+    set_min_isr = lose_the_controller = elect_a_controller = produce_to_the_leader_alone = None
+
+
 SETTINGS_OF_SEARCH = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
@@ -196,11 +202,16 @@ def test_who_is_elected_from_outside_of_the_isr_has_all_that_is_committed() -> N
     ],
     ids=["restarts are not looked at", "who left before counts too"],
 )
-@pytest.mark.timeout(300)  # Chance: found within ten seconds mostly, a minute at worst.
+@pytest.mark.timeout(600)
 def test_the_search_finds_a_broken_rule(rule_of, broken) -> None:
     mutation = Mutation(rule_of, "", (Patch(eligible_replicas, rule_of, lambda _rule: broken),))
     found = settings(
-        SETTINGS_OF_SEARCH, max_examples=5000, phases=[Phase.generate], database=None, print_blob=False
+        SETTINGS_OF_SEARCH,
+        max_examples=5000,
+        phases=[Phase.generate],
+        database=None,
+        print_blob=False,
+        report_multiple_bugs=False,  # The first is enough.
     )
     with mutated(mutation), pytest.raises(AssertionError, match="lacks"):
-        run_state_machine_as_test(Partition, settings=found)
+        run_state_machine_as_test(Restarts, settings=found)

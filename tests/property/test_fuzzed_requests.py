@@ -19,7 +19,7 @@ from rig.raw_client import RawClient, request_frame
 from tests.support.mutated_bytes import edit
 from tests.support.valid_requests import ALL_VERSIONS, World, fields, some_records
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
 EXAMPLES = 300
 TOPIC = "fuzzed"

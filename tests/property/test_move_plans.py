@@ -50,12 +50,16 @@ def test_without_racks_each_broker_gets_its_share_by_the_fewest_moves_there_can_
     result = counts(after(layout, targets))
     # A broker has at most one replica of a partition, whatever its share is.
     most = len(layout.partitions)
+    leaves = len(layout.racks) - max(len(found.replicas) for found in layout.partitions.values())
     whole, parts = sum(result.values()), sum(capacity.values())
     shares = {broker: whole * part / parts for broker, part in capacity.items()}
-    if all(share <= most for share in shares.values()):
+    if leaves >= 2 and all(share <= most for share in shares.values()):
         for broker, share in shares.items():
             assert math.floor(share) <= result[broker] <= math.ceil(share)
         assert sum(map(len, added(layout, targets).values())) == fewest_moves(layout, capacity)
+    else:
+        over = [counts(layout)[broker] - share for broker, share in shares.items()]
+        assert max(result[broker] - share for broker, share in shares.items()) <= max(1, *over)
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,6 +1,5 @@
-"""Real threads over one LogManager and ReplicaManager: a while of ``make stress``, another seed each
-time. Where the whole test run has time for it, beside the tests on real hosts, ``STRESS_SECONDS`` makes
-it a minute.
+"""Real threads over one LogManager and ReplicaManager: a while of ``make stress``, another seed each time. How long
+is said by ``STRESS_SECONDS``.
 """
 
 import os

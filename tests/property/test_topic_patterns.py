@@ -143,3 +143,14 @@ def test_large_and_expensive_expressions_are_refused():
     names = ["".join("ab"[number >> bit & 1] for bit in range(11)) * 20 for number in range(2_000)]
     with pytest.raises(InvalidPattern, match="too long"):
         costly.matching(names)
+
+
+def test_a_way_that_is_known_costs_no_step():
+    """So the number of topics hardly counts: not even for an expression with thousands of states."""
+    names = ["".join("ab"[number * 7919 >> bit % 23 & 1] for bit in range(200)) for number in range(4_000)]
+    pattern = TopicPattern("(a|b)*a(a|b){8}")
+    once = pattern.matching(names)
+    assert 0 < len(once) < len(names)
+    assert TopicPattern("(a|b)*a(a|b){8}").matching(names * 20) == once
+    with pytest.raises(InvalidPattern, match="too long"):
+        TopicPattern("(a|b)*a(a|b){14}").matching(names)

@@ -15,7 +15,7 @@ def _flush_inside(original: Any) -> Any:
         durability = self._durability
         with self._context.lock:
             info = original(self, *arguments)
-            if durability.sync_wanted > durability.recovery_point:
+            if durability.flush_due:
                 durability.flush()
             return info
 

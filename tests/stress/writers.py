@@ -117,7 +117,7 @@ class Producers:
         acks: int,
         mark: Mark,
     ) -> None:
-        synced, committed, end = log.recovery_point, log.high_watermark, base + len(values)
+        synced, committed, end = log.durability.synced_end, log.high_watermark, base + len(values)
         if not place.history.keeps(end - 1, mark):
             return
         if place.syncs_each and synced < end:
@@ -147,7 +147,7 @@ def append_fetched(site: Site, place: Place, number: int, count: int, chance: ra
     info = partition.append_as_follower(records, place.epoch, max(offset - 3, 0), log.log_start_offset)
     if info is None or info.first_offset != offset:
         site.watch.problem(f"{place.name}: a fetch at {offset} was appended as {info}")
-    if place.syncs_each and (synced := log.recovery_point) < offset + count:
+    if place.syncs_each and (synced := log.durability.synced_end) < offset + count:
         site.watch.problem(f"{place.name}: a fetch up to {offset + count} returned with {synced} synced")
     note(place, key, offset, values, mark)
 

@@ -127,7 +127,8 @@ class Workload:
             self._append: 30,
             self._append_transaction: 5,
             self._follow: 6,
-            self._flush: 8,
+            self._flush: 5,
+            self._sync_records: 12,
             self._checkpoint: 6,
             self._new_epoch: 3,
             self._roll: 3,
@@ -189,6 +190,12 @@ class Workload:
 
     def _flush(self, log: Log) -> None:
         log.flush()
+        content = self._content(log.topic_partition, log.log_start_offset)
+        self._promise(log, Promise(content, log.log_end_offset))
+
+    def _sync_records(self, log: Log) -> None:
+        """As for an answer with ``flush.messages``."""
+        log.sync_records()
         content = self._content(log.topic_partition, log.log_start_offset)
         self._promise(log, Promise(content, log.log_end_offset))
 

@@ -57,6 +57,7 @@ VERBS: Final = {
         "refuses what is not committed; tests/cluster/test_sample_inventory.py makes two",
         ".venv/bin/python -m tools.release --help",
     ),
+    "wheel": Verb("compiles for minutes; tests/unit/deploy/test_wheels.py builds both"),
     "sanity": Verb("takes minutes, and installs linters from PyPI"),
     "day-two": Verb("takes half an hour"),
     "restore": Verb("needs an ensemble that lost its tree; tests/cluster/test_zookeeper_grows.py does it"),

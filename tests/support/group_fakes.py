@@ -5,8 +5,6 @@ The fakes have the interfaces of Timer, KafkaScheduler, Clock, ``ReplicaManager.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,7 +22,7 @@ from broker.protocol.errors import Errors
 from broker.protocol.produce_messages import PartitionResponse
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.record.header import set_offset_and_epoch
-from broker.utils.timer import TimerEntry
+from broker.utils.timer import Timer, TimerEntry
 from broker.utils.topic_partition import TopicPartition
 from tests.support.clocks import ManualClock
 
@@ -36,35 +34,25 @@ RANGE = (("range", b"range-metadata"),)
 
 
 class ManualTimer:
-    """A timer that runs callbacks in the order of their time when the test advances the clock."""
+    """Steps a timer of the broker's, ``real``: it runs callbacks when the test advances the clock."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
-        self._entries: list[tuple[int, int, TimerEntry, set[TimerEntry]]] = []
-        self._sequence = itertools.count()
-        self.added = 0
+        self.real = Timer("manual", clock, own_thread=False)
 
-    def add(self, delay_ms: int, callback: Callable[[], None]) -> TimerEntry:
-        self.added += 1
-        bucket: set[TimerEntry] = set()
-        entry = TimerEntry(callback, bucket)
-        bucket.add(entry)
-        due_ms = self._clock.now_ms + max(delay_ms, 0)
-        heapq.heappush(self._entries, (due_ms, next(self._sequence), entry, bucket))
-        return entry
+    @property
+    def entries(self) -> set[TimerEntry]:
+        return {entry for bucket in self.real._buckets.values() for entry in bucket}
 
     @property
     def waiting(self) -> int:
-        return sum(bool(bucket) for _, _, _, bucket in self._entries)
+        return len(self.entries)
 
     def advance(self, duration_ms: int) -> None:
         end_ms = self._clock.now_ms + duration_ms
-        while self._entries and self._entries[0][0] <= end_ms:
-            due_ms, _, entry, bucket = heapq.heappop(self._entries)
+        while (due_ms := self.real.next_due_ms()) is not None and due_ms <= end_ms:
             self._clock.now_ms = max(self._clock.now_ms, due_ms)
-            if bucket:
-                bucket.clear()
-                entry.callback()
+            self.real.run_due()
         self._clock.now_ms = end_ms
 
 
@@ -221,7 +209,7 @@ class Harness:
             self.appender,
             self.appender.log,
             lambda: self.partitions,
-            timer=self.timer,
+            timer=self.timer.real,
             scheduler=self.scheduler,
             clock=self.clock,
             topics=lambda: self.topics,

@@ -67,8 +67,10 @@ class GuardedBroker(LandlineStandalone):
 
 
 @contextmanager
-def guarded_broker(data_dir: Path) -> Iterator[GuardedBroker]:
-    """At first everybody may do everything: that is how its host gets its ACLs. Then nobody may without one."""
+def guarded_broker(data_dir: Path, **more: object) -> Iterator[GuardedBroker]:
+    """At first everybody may do everything: that is how its host gets its ACLs. Then nobody may without one. ``more``
+    are properties, with ``_`` for dots.
+    """
     port, sasl_port = unused_port(), unused_port()
     users = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())
     config: dict[str, object] = {
@@ -82,6 +84,7 @@ def guarded_broker(data_dir: Path) -> Iterator[GuardedBroker]:
         "offsets.topic.num.partitions": 1,
         "group.coordinator.rebalance.protocols": "classic,consumer",
         "group.initial.rebalance.delay.ms": 0,
+        **{key.replace("_", "."): value for key, value in more.items()},
     }
     everything = [(TOPIC, "*"), (GROUP, "*"), (TRANSACTION, "*"), (CLUSTER, CLUSTER_NAME)]
     rows = [acl_row((kind, name, AclOperation.ALL), HOST) for kind, name in everything]

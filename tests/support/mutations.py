@@ -21,6 +21,7 @@ from broker.controller.rules import leader_selector
 from broker.log.log_offsets import LogOffsets
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.leadership import Leadership
+from tests.support.compiled import refuse_compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,11 @@ class Mutation:
     rule: str
     patches: tuple[Patch, ...]
 
+    def require_reach(self) -> None:
+        """Skips the test if the broker's compiled code would not see what is put in its place."""
+        for patch in self.patches:
+            refuse_compiled(patch.owner)
+
     def apply(self) -> None:
         """Breaks the rule permanently."""
         for patch in self.patches:
@@ -49,6 +55,7 @@ class Mutation:
 @contextmanager
 def mutated(mutation: Mutation) -> Iterator[None]:
     """Breaks the rule within the block."""
+    mutation.require_reach()
     originals = [(patch, _raw(patch)) for patch in mutation.patches]
     mutation.apply()
     try:

@@ -41,8 +41,9 @@ def make_both_releases(out: Path, checkout: Path) -> None:
         path = checkout / file
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
+    # Pure Python, so that compiled code and Python read what the other has written.
     subprocess.run(
-        [sys.executable, "-m", "tools.release", *arguments.split()],
+        [sys.executable, "-m", "tools.release", "--pure", *arguments.split()],
         cwd=checkout,
         env={**os.environ, "PYTHONPATH": str(checkout)},
         check=True,

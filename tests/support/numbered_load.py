@@ -14,7 +14,8 @@ Settings = Mapping[str, str | int | float | bool]
 
 class NumberedLoad:
     """An idempotent producer with acks=all, in its own thread; ``pause_s`` is the minimum time between
-    two records. ``settings``: more of the producer's, such as a login.
+    two records, long enough to leave the CPUs to what the test is about. ``settings``: more of the producer's,
+    such as a login.
     """
 
     def __init__(
@@ -23,7 +24,7 @@ class NumberedLoad:
         topic: str,
         partitions: int,
         *,
-        pause_s: float = 0.005,
+        pause_s: float = 0.02,
         settings: Settings | None = None,
         first: int = 0,
     ) -> None:
@@ -50,7 +51,8 @@ class NumberedLoad:
                 return
             partition = number % self._partitions
             self._producer.produce(self._topic, str(number), partition=partition, on_delivery=self._note)
-            self._producer.poll(self._pause_s)
+            self._stop.wait(self._pause_s)  # poll alone would return with each acknowledgement
+            self._producer.poll(0)
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is None:

@@ -49,11 +49,13 @@ def filled_in(lab: Lab, directory: Path, archives: Path) -> Path:
 
 
 def make_with(
-    inventory: Path, verb: str, *more: str, arguments: str = "", check: bool = True
+    inventory: Path, verb: str, *more: str, arguments: str = "", check: bool = True, quick: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """`make` of a verb with this inventory and these arguments of Ansible's."""
     named = f"INVENTORY={os.path.relpath(inventory, ROOT)}"
-    return make(verb, named, *([f"ANSIBLE_ARGS={arguments}"] if arguments else []), *more, check=check)
+    return make(
+        verb, named, *([f"ANSIBLE_ARGS={arguments}"] if arguments else []), *more, check=check, quick=quick
+    )
 
 
 def deploy(inventory: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

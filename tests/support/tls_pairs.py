@@ -107,7 +107,7 @@ def received_frames(pair: TlsPair, connection: Connection, count: int, shared: b
             assert connection.receive(shared)
         except BlockingIOError:
             continue
-        frames += [bytes(frame) for frame in connection.frames()]
+        frames += [bytes(frame) for frame in iter(connection.next_frame, None)]
         connection.settle(shared)
         assert pair.transport.pending() == 0
     return frames

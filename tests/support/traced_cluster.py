@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from broker.network import processor
 from rig.brokers import Cluster
 from rig.landline_broker import LandlineBroker
 from rig.zookeeper import ZooKeeperServer
+from tests.support.compiled import is_compiled
 from tests.support.traced_broker import read_report
 
 
@@ -36,4 +38,5 @@ def traced_cluster(
         yield running
     seen = [read_report(report) for report in reports.values()]
     assert not set().union(*(problems for _, _, problems in seen))
-    assert takes <= set().union(*(names for names, _, _ in seen))
+    if not is_compiled(processor):  # which names no locks
+        assert takes <= set().union(*(names for names, _, _ in seen))

@@ -1,4 +1,4 @@
-"""The ten workloads, one class each; ``workload`` is their base."""
+"""The eleven workloads, one class each; ``workload`` is their base."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from bench.guard.workloads.fetch import FollowerFetch, IdleSession, LargeFetch, 
 from bench.guard.workloads.groups import GroupHeartbeat, OffsetCommit
 from bench.guard.workloads.metadata import NamedTopics
 from bench.guard.workloads.produce import IdempotentProduce, Produce
+from bench.guard.workloads.transactions import Transaction
 from bench.guard.workloads.workload import Workload
 
 KIB = 1024
 
 
 def all_workloads(stage: Stage) -> Sequence[Workload]:
-    """Sets up the ten workloads on the broker."""
+    """Sets up the eleven workloads on the broker."""
     return (
         Produce(stage, "produce-16k", 16 * KIB, acks=1, moving_share=0.4, per_slice=16),
         IdempotentProduce(stage, "produce-idempotent", 16 * KIB, moving_share=0.4, per_slice=12),
@@ -27,4 +28,5 @@ def all_workloads(stage: Stage) -> Sequence[Workload]:
         NamedTopics(stage),
         OffsetCommit(stage),
         GroupHeartbeat(stage),
+        Transaction(stage),
     )

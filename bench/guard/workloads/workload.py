@@ -79,7 +79,9 @@ def await_leader(stage: Stage, topic_partition: TopicPartition) -> Partition:
     return partition
 
 
-def batch_of(target_bytes: int, *, producer_id: int = -1, base_sequence: int = -1) -> tuple[bytes, int]:
+def batch_of(
+    target_bytes: int, *, producer_id: int = -1, base_sequence: int = -1, transactional: bool = False
+) -> tuple[bytes, int]:
     """A batch of at most ``target_bytes`` with records of 1 KiB, or one smaller record; and the number
     of records.
     """
@@ -89,5 +91,11 @@ def batch_of(target_bytes: int, *, producer_id: int = -1, base_sequence: int = -
     count = max((target_bytes - overhead) // (size + 12), 1)
     records = [Record(None, bytes(size), (), now_ms)] * count
     epoch = 0 if producer_id >= 0 else -1
-    data = build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence)
+    data = build_batch(
+        records,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+    )
     return data, count

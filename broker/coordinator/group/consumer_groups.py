@@ -34,6 +34,7 @@ from broker.coordinator.group.migration import (
     step,
     upgraded,
 )
+from broker.coordinator.group.regex_matches import RegexMatches, regex_to_match
 from broker.coordinator.group.registry import GroupRegistry
 from broker.coordinator.group.states import GroupState
 from broker.protocol.errors import Errors, KafkaError
@@ -76,6 +77,7 @@ class ConsumerGroups:
         self._refusal = refusal_of
         self._made_cell = cell_of
         self._admits = admission_of
+        self._matches = RegexMatches()
 
     def heartbeat(self, group_id: str, request: HeartbeatRequest) -> None:
         wrong = request_error(group_id, request, self._limits.consumers)
@@ -89,8 +91,15 @@ class ConsumerGroups:
         if not request.member_id:
             request = replace(request, member_id=_new_member_id())
         admits, topics = self._admits(group_id), self._topics()
+        missing = found.ask(lambda group, _now: regex_to_match(group.consumer, request, topics))
+        request = self._matches.matched(request, missing, topics)
         found.run(lambda group, now: _heartbeat(group, request, now, self._limits, topics, admits=admits))
         admits.tell()
+
+    def has(self, group_id: str) -> bool:
+        """Whether a group is a consumer group at this moment."""
+        cell = self._registry.find(group_id)
+        return cell is not None and cell.group.consumer is not None
 
     def describe(self, group_id: str) -> ConsumerGroupDescription:
         error = self._refusal(group_id)
@@ -164,9 +173,9 @@ def _wake(group: Group, consumer: ConsumerGroup, member_id: str) -> None:
     session_ms = consumer.sessions.get(member_id)
     if session_ms is not None:
         group.wake_by(session_ms)
-    revocation = consumer.revocations.get(member_id)
-    if revocation is not None:
-        group.wake_by(revocation[1])
+    revocation_ms = consumer.revocations.get(member_id)
+    if revocation_ms is not None:
+        group.wake_by(revocation_ms)
 
 
 def _describe(group: Group, limits: ConsumerGroupLimits) -> ConsumerGroupDescription:

@@ -61,7 +61,7 @@ class OffsetsLog:
         for every append.
         """
         now_ms = self._clock.wall_ms()
-        batch = _batch([Record(key, value, timestamp=now_ms) for key, value in records], producer)
+        batch = _batch([Record(key, value, (), now_ms) for key, value in records], producer)
         topic_partition = TopicPartition(self._topic, partition)
 
         def appended(responses: Mapping[TopicPartition, PartitionResponse]) -> None:

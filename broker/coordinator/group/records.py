@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from broker.coordinator.common.records import MalformedRecord, element_count, open_value, told_as_malformed
@@ -96,16 +97,15 @@ class GroupRecord:
 
 
 def encode_offset_key(group_id: str, partition: TopicPartition) -> bytes:
-    group, topic = group_id.encode(), partition.topic.encode()
-    return b"".join(
-        (
-            _KEY.pack(_OFFSET_KEY_VERSIONS[-1], len(group)),
-            group,
-            INT16.pack(len(topic)),
-            topic,
-            INT32.pack(partition.partition),
-        )
-    )
+    topic, index = partition
+    return _offset_keys_begin(group_id, topic) + INT32.pack(index)
+
+
+@lru_cache(maxsize=64)  # a commit has one group and few topics
+def _offset_keys_begin(group_id: str, topic: str) -> bytes:
+    """The keys of all offsets of a group in a topic begin with this."""
+    group, name = group_id.encode(), topic.encode()
+    return b"".join((_KEY.pack(_OFFSET_KEY_VERSIONS[-1], len(group)), group, INT16.pack(len(name)), name))
 
 
 def encode_group_key(group_id: str) -> bytes:

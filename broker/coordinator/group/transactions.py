@@ -76,8 +76,11 @@ class GroupTransactions:
             else:
                 request.respond(txn_commits.refused(request, verification_error(error)))
 
-        if not self.verification.verify(producer, guards, verified, knows_abortable=knows_abortable):
-            verified({})
+        unverified = self.verification.verify_here(producer, guards, knows_abortable=knows_abortable)
+        if unverified is None:
+            self.verification.verify(producer, guards, verified, knows_abortable=knows_abortable)
+        else:
+            verified(unverified)
 
     def _commit_verified(self, group_id: str, request: TransactionalCommit) -> None:
         """Stores a transaction's offsets; the group is created if necessary."""

@@ -60,14 +60,14 @@ class MarkerSender:
         self._lines = lines
         self._changed = threading.Condition()  # lock order 59
         self._queue: deque[Outgoing] = deque()
-        self._thread: threading.Thread | None = None
+        self._own_thread: threading.Thread | None = None
         self._stopped = False
 
     def send(self, outgoing: Outgoing) -> None:
         with self._changed:
             if self._stopped:
                 return
-            is_taken = self._thread is not None or self._start()
+            is_taken = self._own_thread is not None or self._start()
             if is_taken:
                 self._queue.append(outgoing)
                 self._changed.notify()
@@ -90,7 +90,7 @@ class MarkerSender:
                     action="tried again",
                 )
             return False
-        self._thread = thread
+        self._own_thread = thread
         return True
 
     def shutdown(self) -> None:
@@ -99,7 +99,7 @@ class MarkerSender:
             self._stopped = True
             self._queue.clear()
             self._changed.notify()
-            thread = self._thread
+            thread = self._own_thread
         self._channel.close()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -130,7 +130,7 @@ class MarkerSender:
                 batch.append(self._queue.popleft())
                 room -= count(batch[-1].partitions)
             if not batch:
-                self._thread = None
+                self._own_thread = None
         if not batch:
             self._channel.release()
         return batch

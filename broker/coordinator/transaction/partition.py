@@ -39,22 +39,6 @@ Decide = Callable[[TransactionMetadata | None, int], Decision]
 Then = Callable[[Errors | NeedsProducerId, Transit | None], None]
 
 
-class PendingCompletion(NamedTuple):
-    """A transaction whose end is decided and stored, and whose markers are to be written; Kafka's
-    PendingCompleteTxn. ``target`` is the change that follows when all of ``partitions`` have their marker.
-    """
-
-    led: TransactionPartition
-    transactional_id: str
-    target: Transit
-    committed: bool
-    partitions: Partitions
-
-    @property
-    def coordinator_epoch(self) -> int:
-        return self.led.coordinator_epoch
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionParts:
     """What all partitions share. ``putting_off`` is the replica manager's: within it, requests that an append could
@@ -323,3 +307,19 @@ def _chunks(transactions: list[TransactionMetadata]) -> Iterator[list[Transactio
         size += more
     if chunk:
         yield chunk
+
+
+class PendingCompletion(NamedTuple):
+    """A transaction whose end is decided and stored, and whose markers are to be written; Kafka's
+    PendingCompleteTxn. ``target`` is the change that follows when all of ``partitions`` have their marker.
+    """
+
+    led: TransactionPartition
+    transactional_id: str
+    target: Transit
+    committed: bool
+    partitions: Partitions
+
+    @property
+    def coordinator_epoch(self) -> int:
+        return self.led.coordinator_epoch

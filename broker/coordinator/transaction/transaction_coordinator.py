@@ -181,12 +181,14 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: ProducerIdAndEpoch, asked: Partitions
     ) -> Mapping[str, Mapping[int, Errors]]:
         """Each partition's error: NONE if the transaction has it, otherwise TRANSACTION_ABORTABLE (KIP-890)."""
+        return describe.verified(self.partitions_of(transactional_id, producer), asked)
+
+    def partitions_of(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Errors | Partitions:
+        """The partitions of the producer's transaction, or why there is none."""
         led = self._led(transactional_id)
         if isinstance(led, Errors):
-            known: Errors | Partitions = led
-        else:
-            known = led.ask(transactional_id, lambda txn: decisions.verify_partitions(txn, producer))
-        return describe.verified(known, asked)
+            return led
+        return led.ask(transactional_id, lambda txn: decisions.verify_partitions(txn, producer))
 
     def end(
         self, transactional_id: str, producer: ProducerIdAndEpoch, committed: bool, respond: Respond

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from weakref import WeakSet
 
 import structlog
 
@@ -66,8 +65,6 @@ class LogCleaner:
         self.pace = IoPace(io_bytes_per_second, clock, stopped)
         self._stopped = stopped
         self._lock = threading.Lock()  # lock order 42
-        # By log, not by name: a recreated topic has other logs.
-        self._uncleanable: WeakSet[Log] = WeakSet()
 
     def run(self) -> int:
         """Cleans until no log needs it; returns the number of cleanings."""
@@ -86,7 +83,7 @@ class LogCleaner:
     def uncleanable_in(self, log_dir: LogDir) -> list[Log]:
         """The directory's logs that are no longer compacted because some of their data is damaged."""
         logs = next((logs for one, logs in self._logs_by_dir() if one is log_dir), [])
-        return [log for log in logs if log in self._uncleanable]
+        return [log for log in logs if not log.is_cleanable]
 
     def _dirtiest(self) -> tuple[LogDir, DirtyLog] | None:
         now_ms = self._clock.wall_ms()
@@ -97,7 +94,7 @@ class LogCleaner:
                 positions = log_dir.read_checkpoint(_checkpoint(log_dir))
                 for log in compacted:
                     dirty = measure(log, positions.get(log.topic_partition), now_ms)
-                    if dirty.wants_cleaning and log not in self._uncleanable:
+                    if dirty.wants_cleaning and log.is_cleanable:
                         candidates.append((log_dir, dirty))
         return max(candidates, key=lambda candidate: candidate[1].ratio, default=None)
 
@@ -124,7 +121,7 @@ class LogCleaner:
                 log_dir.health.report(f"compact {log.topic_partition}", error)
             if log_dir.health.is_full or log_dir.health.failure is not None:
                 return False  # retried once there is space; a failed directory's log is dropped anyway
-            self._uncleanable.add(log)
+            log.is_cleanable = False
             _log.error(
                 "log_uncleanable",
                 partition=str(log.topic_partition),

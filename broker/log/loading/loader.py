@@ -23,7 +23,7 @@ from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.loading.old_segments import begins_with_old, upgrade
-from broker.log.loading.recovery import RecoveryResult, has_marker, recover_segment, remove_segments
+from broker.log.loading.recovery import RecoveryResult, may_have_marker, recover_segment, remove_segments
 from broker.log.log import Log
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.partition_metadata import FILE_NAME as METADATA_FILE_NAME
@@ -193,7 +193,7 @@ def _finish_swap(directory: Path, path: Path) -> None:
             Segment(directory, int(old.stem), 0, 0).delete_files()
     swap.change_suffix("")
     if was_renamed:  # or it is the old segment's, which had aborts that compaction has removed
-        swap.txn_index.keep_while(partial(has_marker, swap))
+        swap.txn_index.keep_while(partial(may_have_marker, swap))
     _log.info("log_swap_finished", dir=str(directory), segment=base_offset, end_offset=end_offset)
 
 

@@ -16,12 +16,13 @@ from broker.config.log_config import LONG_MAX
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log_dir_health import Fault, fault_of
-from broker.log.producers.markers import read_marker
+from broker.log.producers.markers import CutMarkerError, read_marker
 from broker.log.results import AbortedTransaction
 from broker.log.segments.batch_file import INDEX_SUFFIX, INT32_MAX, LOG_SUFFIX
 from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.segment import Segment, sync_dir
 from broker.protocol.epochs import NO_EPOCH
+from broker.protocol.errors import KafkaError
 from broker.record.header import (
     CRC_START,
     HEADER_BYTES,
@@ -193,7 +194,7 @@ def _rewind(segment: Segment, trusted_offset: int, *, keeps_aborts: bool) -> int
             time_index.truncate_to(last[0] + 1)
             time_index.drop_unordered_end()
             segment.txn_index.truncate_to(last[0])
-            segment.txn_index.keep_while(partial(has_marker, segment))
+            segment.txn_index.keep_while(partial(may_have_marker, segment))
             position = last[1]
             offset_index.truncate_to(position)
             segment.bytes_since_index_entry = LONG_MAX  # so that this batch gets its index entry again
@@ -201,15 +202,27 @@ def _rewind(segment: Segment, trusted_offset: int, *, keeps_aborts: bool) -> int
     offset_index.file.reset()
     time_index.reset()
     if keeps_aborts:
-        segment.txn_index.keep_while(partial(has_marker, segment))
+        segment.txn_index.keep_while(partial(may_have_marker, segment))
     else:
         segment.txn_index.reset()
     segment.max_timestamp = NO_TIMESTAMP
     return 0
 
 
+def may_have_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
+    """As :func:`has_marker`, and true if the marker cannot be read: the entry knew it when it could be, and keeps the
+    transaction's records from those who want committed ones. Raises OSError.
+    """
+    try:
+        return has_marker(segment, aborted)
+    except KafkaError:
+        return True
+
+
 def has_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
-    """Whether the segment holds the abort marker of an index entry."""
+    """Whether the segment holds the abort marker of an index entry. Raises KafkaError(CORRUPT_MESSAGE) if the marker is
+    damaged, OSError.
+    """
     if aborted.last_offset < segment.base_offset:
         return False
     found = segment.find(aborted.last_offset)
@@ -220,7 +233,12 @@ def has_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
         return False
     if not header.is_control:
         return False
-    marker = read_marker(segment.read_batches(position, position + header.size_bytes), 0, header)
+    try:
+        marker = read_marker(segment.whole_batch(position, header), 0, header)
+    except CutMarkerError as cut:
+        if cut.marker is None:
+            raise
+        marker = cut.marker
     return marker is not None and not marker.committed
 
 

@@ -9,28 +9,27 @@ from pathlib import Path
 import structlog
 
 from broker.log.errors import LoadCancelled
-from broker.log.producers.markers import read_marker
+from broker.log.producers.markers import CutMarkerError, TransactionMarker, read_marker
 from broker.log.producers.producer_snapshot import encode_snapshot, read_snapshot, snapshot_path
 from broker.log.producers.producer_state import ProducerStateManager
 from broker.log.sealed_file import replace_file
+from broker.log.segments.batch_file import LOG_SUFFIX
+from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.segment import Segment
+from broker.protocol.errors import KafkaError
 from broker.record.header import BatchHeader
 
 _log = structlog.get_logger(__name__)
-_NOTHING = memoryview(b"")
+_WHAT_TO_DO = (
+    "nothing if the transaction is known as ended; otherwise its records hold back consumers with "
+    "isolation.level=read_committed: find it with kafka-transactions.sh find-hanging and end it with its abort"
+)
 
 
 def note_batch(
-    state: ProducerStateManager,
-    view: memoryview,
-    position: int,
-    header: BatchHeader,
-    segment: Segment,
-    *,
-    indexed: bool = False,
+    state: ProducerStateManager, view: memoryview, position: int, header: BatchHeader, segment: Segment
 ) -> None:
-    """Updates ``state`` with a producer's batch in ``segment``. ``indexed``: its abort is already in
-    the index.
+    """Updates ``state`` with a producer's batch that was appended to ``segment``.
 
     ``view`` holds the batch at ``position``; only markers are read from it. Raises
     KafkaError(CORRUPT_MESSAGE), OSError.
@@ -41,8 +40,55 @@ def note_batch(
     marker = read_marker(view, position, header)
     if marker is not None:
         aborted = state.update_marker(header, marker)
-        if aborted is not None and not indexed:
+        if aborted is not None:
             segment.txn_index.append(aborted)
+
+
+def _note_stored_marker(
+    state: ProducerStateManager, segment: Segment, position: int, header: BatchHeader, *, indexed: bool
+) -> None:
+    """Updates ``state`` with a control batch in ``segment``. ``indexed``: its abort is already in the index.
+
+    Nothing behind a damaged marker is wrong, so it must not stop the load: it is logged, and costs the end of its
+    transaction at most. Kafka does not start then, or after a crash cuts off all that follows. Raises OSError.
+    """
+    marker, is_cut = None, False
+    try:
+        marker = read_marker(segment.whole_batch(position, header), 0, header)
+    except DamagedError as damage:
+        segment.tell_damage(damage)
+    except CutMarkerError as cut:
+        marker, is_cut = cut.marker, True
+        _tell_unreadable(segment, position, header, cut.message, marker)
+    except KafkaError as error:
+        _tell_unreadable(segment, position, header, error.message)
+    aborted = None if marker is None else state.update_marker(header, marker)
+    if aborted is None:
+        return
+    if not indexed:
+        segment.txn_index.append(aborted)
+    elif is_cut:  # whoever wrote it may not have taken it as an abort
+        segment.txn_index.insert(aborted)
+
+
+def _tell_unreadable(
+    segment: Segment,
+    position: int,
+    header: BatchHeader,
+    reason: str,
+    marker: TransactionMarker | None = None,
+) -> None:
+    file = segment.path(LOG_SUFFIX)
+    if segment.is_first_word(file.name, position):
+        _log.error(
+            "marker_unreadable",
+            file=str(file),
+            offset=header.base_offset,
+            producer_id=header.producer_id,
+            reason=reason,
+            taken_as="nothing" if marker is None else "commit" if marker.committed else "abort",
+            do=_WHAT_TO_DO,
+        )
 
 
 def replay(
@@ -66,9 +112,12 @@ def replay(
             continue
         for position, header in segment.sound_headers_for(start_offset):
             if header.base_offset >= start_offset and header.producer_id >= 0:
-                end = position + header.size_bytes
-                view = segment.read_batches(position, end) if header.is_control else _NOTHING
-                note_batch(state, view, 0, header, segment, indexed=header.base_offset < reindex_from)
+                if header.is_control:
+                    _note_stored_marker(
+                        state, segment, position, header, indexed=header.base_offset < reindex_from
+                    )
+                else:
+                    state.update(header, header.base_offset)
 
 
 def load_latest_snapshot(

@@ -257,7 +257,8 @@ class ProducerStateManager:
     def update_marker(self, header: BatchHeader, marker: TransactionMarker) -> AbortedTransaction | None:
         """Records a control batch; returns the transaction if it was aborted, for the transaction index."""
         entry = self._entry(header)
-        entry.coordinator_epoch = marker.coordinator_epoch
+        if marker.coordinator_epoch != NO_EPOCH:
+            entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         self.verifications.end(header.producer_id)
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, None

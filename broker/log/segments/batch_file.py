@@ -10,7 +10,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from io import FileIO
 from pathlib import Path
 from weakref import ref
 
@@ -18,6 +17,7 @@ import structlog
 
 from broker.log.segments.batch_walk import DamagedError, Extent, has_right_crc, implausible, next_sound, walk
 from broker.log.segments.offset_index import OffsetIndex
+from broker.log.segments.segment_file import FileSlot, SegmentFile
 from broker.record.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
@@ -28,7 +28,7 @@ INT32_MAX = (1 << 31) - 1
 # do. A log with thousands of segments could otherwise use all file descriptors of the process.
 MOST_KEPT_OPEN = 512
 _opening = threading.Lock()  # lock order 91
-_opened: deque[ref[BatchFile]] = deque()
+_opened: deque[ref[FileSlot]] = deque()
 _log = structlog.get_logger(__name__)
 
 _WHAT_TO_DO = (
@@ -37,28 +37,14 @@ _WHAT_TO_DO = (
 )
 
 
-class SegmentFile(FileIO):
-    """A file that closes itself silently when its last reference goes.
-
-    Never close it explicitly: a region of it may be on its way to a socket, and its descriptor would be
-    reused. For the same reason, hold the file while you use its descriptor: the segment may drop the file at
-    any time.
-    """
-
-    def __del__(self) -> None:
-        self.close()
-
-
 class BatchFile:
     """The file, offset range and damage of a segment. Reads may race with appends: they go by ``size``."""
 
     __slots__ = (
-        "__weakref__",
-        "_file",
+        "_slot",
         "base_offset",
         "damages",
         "dir",
-        "keeps_file",
         "limit",
         "offset_index",
         "size",
@@ -71,10 +57,7 @@ class BatchFile:
         self.dir = directory
         self.base_offset = base_offset
         self.suffix = suffix
-        self._file: SegmentFile | None = None
-        # Whether the file, once open, stays open: while it is written to, and until that is synced. A
-        # descriptor that is opened later may not report an earlier failed write.
-        self.keeps_file = False
+        self._slot = FileSlot()
         self.size = 0
         # The offset where the next segment begins; no batch here may reach it.
         self.limit = base_offset + INT32_MAX + 1
@@ -91,14 +74,15 @@ class BatchFile:
 
     @property
     def file(self) -> SegmentFile:
-        file = self._file
+        file = self._slot.file
         return self._open_file() if file is None else file
 
     def _open_file(self) -> SegmentFile:
         # Open it only once. If two threads opened it, one file would close as the other replaced it. Its
         # descriptor could then belong to another file while the first thread still uses it.
+        slot = self._slot
         with _opening:
-            while self._file is None:
+            while slot.file is None:
                 name = self.file_name(LOG_SUFFIX)
                 try:
                     file = SegmentFile(name, "r+")
@@ -109,25 +93,31 @@ class BatchFile:
                 # If the segment was renamed meanwhile, a recreated topic may already have another file with
                 # this name. The renaming thread updates the segment before the name is free.
                 if name == self.file_name(LOG_SUFFIX):
-                    self._file = file
-                    if not self.keeps_file:
-                        _opened.append(ref(self))
+                    slot.file = file
+                    if not slot.stays:
+                        _opened.append(ref(slot))
                         self._close_oldest()
                     return file
-            return self._file
+            return slot.file
 
     @staticmethod
     def _close_oldest() -> None:
         while len(_opened) > MOST_KEPT_OPEN:
-            segment = _opened.popleft()()
-            if segment is not None and not segment.keeps_file:
-                segment._file = None  # noqa: SLF001 - one of its own kind, under the lock
+            slot = _opened.popleft()()
+            if slot is not None and not slot.stays:
+                slot.file = None
+
+    def keep_file(self) -> None:
+        """Has the file, once open, stay open: while it is written to, and until that is synced. A descriptor that
+        is opened later may not report an earlier failed write.
+        """
+        self._slot.stays = True
 
     def let_go_of_file(self) -> None:
         """Drops the open file after the last write was synced; the next read opens it again."""
         with _opening:
-            self.keeps_file = False
-            self._file = None
+            self._slot.stays = False
+            self._slot.file = None
 
     def header_at(self, position: int) -> BatchHeader:
         """The header of the batch at ``position``. Raises struct.error past the end, OSError."""
@@ -201,9 +191,15 @@ class BatchFile:
         self.tell("log_damaged", damage.path.name, damage.position, damage.message)
 
     def tell(self, event: str, file: str, position: int, reason: str) -> None:
-        if (file, position) not in self.damages:
-            self.damages.add((file, position))
+        if self.is_first_word(file, position):
             _log.error(event, dir=str(self.dir), file=file, at_byte=position, reason=reason, do=_WHAT_TO_DO)
+
+    def is_first_word(self, file: str, position: int) -> bool:
+        """Counts a damaged place. False if it was counted, and logged, before."""
+        if (file, position) in self.damages:
+            return False
+        self.damages.add((file, position))
+        return True
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch whose last offset is at least ``offset``, with its position; None if all are lower.

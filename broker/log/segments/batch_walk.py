@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.log.segments.segment_file import SegmentFile
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.header import (
     HEADER_BYTES,
@@ -41,7 +42,7 @@ class Extent(NamedTuple):
     end: int
     base_offset: int
     limit: int
-    file: object = None
+    file: SegmentFile | None = None
 
 
 class DamagedError(KafkaError):

@@ -129,7 +129,8 @@ class IndexFile:
         """The results of both methods above in one look-up, among all entries or the first ``below``."""
         stored, pending = self._state
         if below is not None:
-            pending = pending[: max(below - stored, 0) * self._size]
+            kept_bytes = max(below - stored, 0) * self._size
+            pending = pending[:kept_bytes]
             stored = min(stored, below)
         if pending and self._entry.unpack_from(pending)[field] <= target:
             count, last = self._search_block(pending, field, target)

@@ -20,10 +20,10 @@ from broker.log.segments.batch_file import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     BatchFile,
-    SegmentFile,
 )
 from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.offset_index import OffsetIndex
+from broker.log.segments.segment_file import SegmentFile
 from broker.log.segments.time_index import TimeIndex
 from broker.log.segments.txn_index import TransactionIndex
 from broker.record.header import HEADER_BYTES, NO_TIMESTAMP, BatchHeader
@@ -101,8 +101,8 @@ class Segment(BatchFile):
             for name in SEGMENT_SUFFIXES:
                 segment.path(name).unlink(missing_ok=True)
             segment._open_indexes(among=())
-        segment._file = SegmentFile(segment.file_name(LOG_SUFFIX), "x+")
-        segment.keeps_file = True
+        segment._slot.file = SegmentFile(segment.file_name(LOG_SUFFIX), "x+")
+        segment.keep_file()
         segment.max_timestamp = NO_TIMESTAMP
         segment.dir_synced = False
         return segment
@@ -136,7 +136,7 @@ class Segment(BatchFile):
         """
         position = self.size
         end = position + len(data)
-        file = self._file or self._open_file()
+        file = self.file
         fd = file.fileno()
         written = os.pwrite(fd, data, position)
         if position + written < end:
@@ -328,15 +328,13 @@ class Segment(BatchFile):
         indexes = self.offset_index.file, self.time_index.file, self.txn_index
         if self.dir_synced and all(index.name_synced for index in indexes):
             return
-        # Set before the sync, so that a file created meanwhile is left to the next sync.
-        self.dir_synced = True
+        # Set before the sync, so that an index created meanwhile is left to the next sync. The log was created
+        # before; whoever asks for its name alone must see a sync that is done.
         for index in indexes:
             index.name_synced = True
-        try:
-            sync_dir(self.dir)
-        except OSError:
-            self.dir_synced = False
-            raise
+        self.dir_synced = False
+        sync_dir(self.dir)
+        self.dir_synced = True
 
     def change_suffix(self, new_suffix: str) -> None:
         """Renames all its files, to ``.deleted``, ``.swap`` or no suffix. Raises OSError.

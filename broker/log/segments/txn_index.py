@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -23,6 +24,7 @@ VERSION = 0
 # A look-up reads so many bytes at once. An index of this size is read from its begin: a damaged entry then
 # hides no other.
 _CHUNK_BYTES: Final = 2_000 * ENTRY_BYTES
+_TEMPORARY_SUFFIX: Final = ".tmp"  # that of sealed_file: what a crash leaves is removed by the next load
 
 
 class TransactionIndex:
@@ -70,6 +72,22 @@ class TransactionIndex:
         finally:
             os.close(fd)
         self.size = position + ENTRY_BYTES
+
+    def insert(self, aborted: AbortedTransaction) -> None:
+        """Adds an entry in its place, unless its marker has one. After a loss of power the file is the old or the new
+        one. Raises OSError.
+        """
+        entries = self.entries()
+        if any(entry.last_offset == aborted.last_offset for entry in entries):
+            return
+        entries.append(aborted)
+        entries.sort(key=attrgetter("last_offset"))
+        replacement = Path(self.name + _TEMPORARY_SUFFIX)
+        replacement.write_bytes(b"".join(_ENTRY.pack(VERSION, *entry) for entry in entries))
+        sync_file(replacement)
+        replacement.replace(self.path)
+        self.name_synced = False
+        self.size = len(entries) * ENTRY_BYTES
 
     def collect(self, first_offset: int, end_offset: int, into: list[AbortedTransaction]) -> bool:
         """Adds the transactions with a record in ``[first_offset, end_offset)``. True if later segments have

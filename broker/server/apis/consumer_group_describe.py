@@ -18,6 +18,9 @@ from broker.server.access import NOT_ASKED, allowed, allowed_names, authorized_o
 from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 
+# The types of members (KIP-1099), in version 1.
+_CLASSIC: Final = 0
+_CONSUMER: Final = 1
 _DENIED: Final = ConsumerGroupDescription(Errors.GROUP_AUTHORIZATION_FAILED)
 _UNSUPPORTED: Final = ConsumerGroupDescription(Errors.UNSUPPORTED_VERSION)
 _HIDDEN: Final = ConsumerGroupDescription(
@@ -77,11 +80,10 @@ def _size(description: ConsumerGroupDescription) -> int:
 
 
 def _member_size(member: ConsumerMember, target: Assignment) -> int:
-    texts = (member.member_id, member.instance_id, member.rack_id, member.client_id, member.client_host)
     partitions = sum(
         ROW_BYTES + 4 * len(numbers) for one in (member.assigned, target) for numbers in one.values()
     )
-    return ROW_BYTES + sum(map(text_bytes, (*texts, *member.subscribed_names))) + partitions
+    return ROW_BYTES + sum(map(text_bytes, (*member.texts, *member.subscribed_names))) + partitions
 
 
 def _group(
@@ -112,6 +114,7 @@ def _member(member: ConsumerMember, target: Assignment, ctx: ApiContext | None) 
         "subscribed_topic_regex": member.subscribed_regex,
         "assignment": {"topic_partitions": _assignment(member.assigned, ctx)},
         "target_assignment": {"topic_partitions": _assignment(target, ctx)},
+        "member_type": _CONSUMER if member.classic is None else _CLASSIC,
     }
 
 

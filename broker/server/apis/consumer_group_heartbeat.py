@@ -17,16 +17,19 @@ from broker.protocol.requests import (
     ConsumerGroupHeartbeatTopicPartitions,
 )
 from broker.security.acls import AclOperation, ResourceType
-from broker.server.access import allowed_names
+from broker.server.access import allowed, allowed_names
 from broker.server.apis.context import ApiContext
 
 _OWN_ID_FROM: Final = 1
+_REFRESH_MS: Final = 600_000
 
 
 def handle(request: Request, message: ConsumerGroupHeartbeatRequest, ctx: ApiContext) -> Fields | None:
-    """Refuses it if a subscribed topic may not be described, as Kafka 4 does."""
+    """Refuses it if the group may not be read, or a subscribed topic not be described, as Kafka 4 does."""
     if not ctx.group_coordinator.consumers.enabled:
         return _fields(HeartbeatResult(Errors.UNSUPPORTED_VERSION))
+    if not allowed(ctx, request, AclOperation.READ, ResourceType.GROUP, message.group_id):
+        return _fields(HeartbeatResult(Errors.GROUP_AUTHORIZATION_FAILED))
     names = message.subscribed_topic_names
     if names and ctx.access is not None:
         seen = allowed_names(ctx, request, AclOperation.DESCRIBE, ResourceType.TOPIC, names)
@@ -47,6 +50,7 @@ def handle(request: Request, message: ConsumerGroupHeartbeatRequest, ctx: ApiCon
         may_describe=lambda found: allowed_names(
             ctx, request, AclOperation.DESCRIBE, ResourceType.TOPIC, found
         ),
+        rights=_rights(ctx),
         subscribed_regex=codec.get(message, "subscribed_topic_regex"),
         owned=None if message.topic_partitions is None else _owned(message.topic_partitions),
     )
@@ -56,6 +60,16 @@ def handle(request: Request, message: ConsumerGroupHeartbeatRequest, ctx: ApiCon
 
 def error_response(_message: ConsumerGroupHeartbeatRequest, error: KafkaError) -> Fields:
     return _fields(HeartbeatResult(error.error_code))
+
+
+def _rights(ctx: ApiContext) -> object:
+    """What the rights of clients depend on. Those of an authorizer that does not say when they change are read again
+    as often as Kafka 4.1 does (the default of group.consumer.regex.refresh.interval.ms).
+    """
+    if ctx.access is None:
+        return None
+    version = ctx.access.authorizer.version()
+    return ctx.clock.monotonic_ms() // _REFRESH_MS if version is None else version
 
 
 def _owned(topics: Iterable[ConsumerGroupHeartbeatTopicPartitions]) -> Assignment:

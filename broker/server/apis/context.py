@@ -33,6 +33,7 @@ from broker.server.delegation_tokens import DelegationTokens
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.metadata_cache import MetadataCache
+from broker.server.passed_over import PassedOver
 from broker.server.producer_ids import ProducerIdManager
 from broker.server.quotas import QuotaManagers
 from broker.utils.clock import Clock
@@ -71,7 +72,8 @@ class ApiContext:
     batches are validated. ``check_broker_config`` raises ConfigError for what this broker could not take up.
     ``markers`` appends transaction markers. ``verification`` has a transaction's partitions verified before
     their first append. ``access`` says who may do what; None: everybody may do everything. ``tokens`` are the
-    delegation tokens; None without ``delegation.token.secret.key``.
+    delegation tokens; None without ``delegation.token.secret.key``. ``passed_over`` has what old readers need not
+    search again.
     """
 
     config: BrokerConfig
@@ -107,6 +109,7 @@ class ApiContext:
     tokens: DelegationTokens | None = None
     verification: TransactionVerification = field(default_factory=TransactionVerification)
     markers: TransactionMarkers = field(init=False)
+    passed_over: PassedOver = field(default_factory=PassedOver)
 
     def queue_for(self, request: Request, work: Callable[[], None], *, dear: bool = False) -> Verdict:
         """Like :meth:`submit_for`, for a request that has no other work here. Returns its verdict."""
@@ -151,7 +154,7 @@ class ApiContext:
 
         return self.submit(guarded, request, dear=dear)
 
-    def respond(self, request: Request, fields: Fields) -> None:
+    def respond(self, request: Request, fields: Fields | bytes) -> None:
         """Encodes a response for the request's version and sends it. Any thread, once."""
         request.respond_fields(fields)
 

@@ -156,18 +156,22 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
     if denied is not None:
         news = None  # what changes later is read without asking again
     is_exempt = params.from_follower and denied is None
+    partition_of = ctx.replica_manager.partition
     for wanted in fetch.wanted:
-        if not wanted.topic_partition.topic:
+        topic_partition = wanted.topic_partition
+        if not topic_partition.topic:
             wanted = _resolved(wanted, ctx)  # noqa: PLW2901
-            if wanted.topic_partition.topic:
+            topic_partition = wanted.topic_partition
+            if topic_partition.topic:
                 fetch.resolve(wanted)
-        error = _refusal(wanted.topic_partition, ctx)
-        if denied is not None and wanted.topic_partition.topic and denied(wanted.topic_partition.topic):
+        if denied is not None and topic_partition.topic and denied(topic_partition.topic):
             error = Errors.TOPIC_AUTHORIZATION_FAILED
-        if error is Errors.NONE:
+        elif partition_of(topic_partition) is not None:
             readable.append(wanted)
+            continue
         else:
-            refused.append((wanted, FetchedPartition(wanted.topic_partition.partition, error)))
+            error = why_absent(topic_partition, ctx) if topic_partition.topic else Errors.UNKNOWN_TOPIC_ID
+        refused.append((wanted, FetchedPartition(topic_partition.partition, error)))
     if refused:  # errors are sent at once
         params = params._replace(max_wait_ms=0)
 
@@ -243,14 +247,7 @@ def _wanted(asked: FetchRequest, ctx: ApiContext) -> list[FetchEntry]:
     """Each requested partition once, by its last mention. The topic name is empty if its id is not
     known here.
     """
-    all_ = list(_each_wanted(asked, ctx))
-    if len(all_) == 1:
-        return all_
-    once = {wanted.key: wanted for wanted in all_}
-    return all_ if len(once) == len(all_) else list(once.values())
-
-
-def _each_wanted(asked: FetchRequest, ctx: ApiContext) -> Iterator[FetchEntry]:
+    all_: list[FetchEntry] = []
     for key, partitions in asked.topics:
         if isinstance(key, str):
             name, topic_id = key, ZERO_UUID
@@ -258,7 +255,13 @@ def _each_wanted(asked: FetchRequest, ctx: ApiContext) -> Iterator[FetchEntry]:
             name, topic_id = ctx.metadata_cache.topic_name(key) or "", key
         for index, epoch, offset, last_epoch, log_start, max_bytes in partitions:
             topic_partition = TopicPartition(name, index)
-            yield FetchEntry(topic_partition, topic_id, offset, max_bytes, epoch, last_epoch, log_start)
+            all_.append(
+                FetchEntry(topic_partition, topic_id, offset, max_bytes, epoch, last_epoch, log_start)
+            )
+    if len(all_) <= 1:
+        return all_
+    once = {wanted.key: wanted for wanted in all_}
+    return all_ if len(once) == len(all_) else list(once.values())
 
 
 def _resolved(entry: FetchEntry, ctx: ApiContext) -> FetchEntry:
@@ -267,14 +270,6 @@ def _resolved(entry: FetchEntry, ctx: ApiContext) -> FetchEntry:
     if name is None:
         return entry
     return entry._replace(topic_partition=TopicPartition(name, entry.topic_partition.partition))
-
-
-def _refusal(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
-    if ctx.replica_manager.partition(topic_partition) is not None:
-        return Errors.NONE
-    if not topic_partition.topic:
-        return Errors.UNKNOWN_TOPIC_ID
-    return why_absent(topic_partition, ctx)
 
 
 def _params(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchParams:
@@ -353,8 +348,13 @@ def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
 
 def _frame(request: Request, outcome: Outcome, throttle_ms: int = 0) -> list[bytes | FileRegion]:
     by_topic: dict[TopicKey, list[FetchedPartition]] = {}
+    last: TopicKey | None = None
+    of_topic: list[FetchedPartition] = []
     for wanted, result in outcome.results:
-        by_topic.setdefault(wanted.topic, []).append(result)
+        topic = wanted.topic
+        if topic is not last:  # most partitions follow another one of their topic
+            last, of_topic = topic, by_topic.setdefault(topic, [])
+        of_topic.append(result)
     return encode_fetch_response(
         request.api_version,
         request.correlation_id,

@@ -15,7 +15,7 @@ from broker.network.request_channel import Request
 from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fetch_messages import FetchedPartition, encode_converted
 from broker.protocol.fetch_requests import TopicKey
-from broker.record.conversion import down_converted
+from broker.record.conversion import Converted, down_converted
 from broker.record.header import crc_is_valid, iter_batches
 from broker.replication.delayed_fetch import Fetched, FetchEntry, FetchParams
 from broker.server.apis.context import ApiContext
@@ -23,7 +23,7 @@ from broker.server.apis.context import ApiContext
 MOST_BYTES: Final = 1 << 20
 """The most that one answer converts, unless one batch alone is larger. It stays in memory until it is sent."""
 _PIECE_BYTES: Final = 128 * 1024
-# So much of transaction markers is skipped in search of records: a second's work.
+# So much of transaction markers is skipped in search of records: a second's work. The next request goes on from there.
 _MOST_SKIPPED_BYTES: Final = 64 << 20
 # How long an answer without messages waits: behind the last record there may be only a transaction marker, which is
 # data to wait for, but not to send. Its reader would ask again at once.
@@ -103,8 +103,8 @@ def _converted(request: Request, results: Fetched, params: FetchParams, ctx: Api
             try:
                 log = _log_of(wanted, params, ctx)
                 end = log.log_end_offset if params.from_follower else result.high_watermark
-                messages = read_converted(
-                    log, wanted.fetch_offset, end, magic=magic, most_bytes=most, at_least_one=must
+                messages = _read_on(
+                    log, wanted.fetch_offset, end, ctx, magic=magic, most_bytes=most, at_least_one=must
                 )
             except KafkaError as error:
                 told = FetchedPartition(result.partition, _known_error(error.error_code, request.api_version))
@@ -124,10 +124,39 @@ def _log_of(wanted: FetchEntry, params: FetchParams, ctx: ApiContext) -> Log:
     return log
 
 
-def read_converted(
-    log: Log, offset: int, end_offset: int, *, magic: int, most_bytes: int, at_least_one: bool
+def _read_on(
+    log: Log,
+    offset: int,
+    end_offset: int,
+    ctx: ApiContext,
+    *,
+    magic: int,
+    most_bytes: int,
+    at_least_one: bool,
 ) -> bytes:
-    """The records from ``offset`` to ``end_offset`` as messages of ``magic``, in at most ``most_bytes``.
+    """As :func:`read_converted`, from where an earlier request has ended its search."""
+    generation = log.generation
+    begin = ctx.passed_over.begin(log, offset)
+    found = read_converted(
+        log, offset, end_offset, magic=magic, most_bytes=most_bytes, at_least_one=at_least_one, begin=begin
+    )
+    ctx.passed_over.note(log, offset, generation, found.next_offset)
+    return found.messages
+
+
+def read_converted(
+    log: Log,
+    offset: int,
+    end_offset: int,
+    *,
+    magic: int,
+    most_bytes: int,
+    at_least_one: bool,
+    begin: int = 0,
+    most_skipped: int = _MOST_SKIPPED_BYTES,
+) -> Converted:
+    """The records from ``offset`` to ``end_offset`` as messages of ``magic``, in at most ``most_bytes``; and the offset
+    before which there is none. It is known that there is none before ``begin``.
 
     With ``at_least_one``, the first message or the first compressed batch may be larger. Transaction markers are left
     out. An error is raised only if no message comes before it. Raises KafkaError: CORRUPT_MESSAGE,
@@ -135,12 +164,13 @@ def read_converted(
     """
     out = bytearray()
     start, skipped = offset, 0
+    passed = offset = max(offset, begin)
     try:
-        while offset < end_offset and len(out) < max(most_bytes, 1) and skipped < _MOST_SKIPPED_BYTES:
+        while offset < end_offset and len(out) < max(most_bytes, 1) and skipped < most_skipped:
             view = log.reader.read_bytes(offset, min(max(most_bytes - len(out), 1), _PIECE_BYTES), end_offset)
             if not view:
                 break
-            position = 0
+            position, before = 0, len(out)
             for header in iter_batches(view):
                 if not crc_is_valid(view, header, position):
                     raise KafkaError(
@@ -158,11 +188,13 @@ def read_converted(
                 if messages and (fits or (at_least_one and not out)):
                     out += messages
                 if not fits or offset < header.next_offset:
-                    return bytes(out)
+                    return Converted(bytes(out), passed)
+                if not out:
+                    passed = offset
                 position += header.size_bytes
-            if not out:
+            if len(out) == before:
                 skipped += len(view)
     except KafkaError:
         if not out:
             raise
-    return bytes(out)
+    return Converted(bytes(out), passed)

@@ -18,6 +18,13 @@ _NULLABLE_PROTOCOL_FROM: Final = 7
 _SKIP_ASSIGNMENT_FROM: Final = 9  # KIP-814
 
 
+def is_dear(message: JoinGroupRequest, ctx: ApiContext) -> bool:
+    """Whether the broker assigns the group's partitions, among all of its members: a consumer group (KIP-848), which
+    members of the classic protocol may join.
+    """
+    return ctx.group_coordinator.consumers.has(message.group_id)
+
+
 def handle(request: Request, message: JoinGroupRequest, ctx: ApiContext) -> None:
     """Responds when the group has its next generation, or at once with an error for the member."""
     version = request.api_version

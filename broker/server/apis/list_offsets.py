@@ -35,7 +35,7 @@ _NOTHING = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_EPOCH)
 _MOST_KEPT = 1_000  # partitions that may wait while their sender is looked up
 
 
-def is_dear(message: ListOffsetsRequest) -> bool:
+def is_dear(message: ListOffsetsRequest, _ctx: ApiContext) -> bool:
     """Whether files must be searched for a timestamp; the ends of a log are known in memory. Version 0 looks at all
     segments of each log.
     """

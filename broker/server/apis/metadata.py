@@ -18,27 +18,52 @@ from broker.protocol.fields import Fields
 from broker.protocol.requests import MetadataRequest, MetadataRequestTopic
 from broker.security.acls import ResourceType
 from broker.server.access import NOT_ASKED, authorized_cluster_operations, authorized_operations
+from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_access import may_create, visible_topics
-from broker.server.apis.metadata_bodies import MetadataBodies, MetadataTopics, TopicKey, Wanted
+from broker.server.apis.metadata_bodies import (
+    BodyKey,
+    BytesKey,
+    MetadataBodies,
+    MetadataTopics,
+    TopicKey,
+    Wanted,
+)
 from broker.server.apis.metadata_wait import MetadataWait
 from broker.server.metadata_cache import Snapshot
 from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import INTERNAL_TOPICS
 
+_RULE = RULES[ApiKey.METADATA]
 _FIRST_UPDATE_MS = 5_000
 _IDS_UNUSED = (10, 11)  # versions that have the field, but whose responses cannot name unknown topics
 _CLUSTER_OPERATIONS = range(8, 11)  # the versions that can ask for them
 
 
-_bodies = MetadataBodies()
+_bodies: MetadataBodies[BodyKey] = MetadataBodies()
+_bodies_by_bytes: MetadataBodies[BytesKey] = MetadataBodies()
 _topic_bytes = MetadataTopics()
+
+
+def recall(request: Request, ctx: ApiContext) -> bytes | None:
+    """The body that answered the same bytes before, if every principal may see it and nothing has changed since.
+    Clients repeat their requests, and reading a hundred names takes longer than the rest.
+    """
+    if ctx.access is not None or not _is_settled(ctx):
+        return None
+    return _bodies_by_bytes.get(ctx.metadata_cache.snapshot, _bytes_key(request))
+
+
+def _bytes_key(request: Request) -> BytesKey:
+    return request.api_version, request.connection.listener_name, bytes(request.body)
 
 
 def handle(request: Request, message: MetadataRequest, ctx: ApiContext) -> None:
     """Responds from the cache of encoded bodies if possible."""
     if _is_settled(ctx):
-        _answer(request, message, ctx)
+        # Larger requests come to a handler, and their bytes would take memory.
+        keeps_bytes = ctx.access is None and len(request.body) <= _RULE.here_bytes
+        _answer(request, message, ctx, _bytes_key(request) if keeps_bytes else None)
     else:  # starting, or a leader is gone: the controller's update comes soon
         MetadataWait(
             ctx, _FIRST_UPDATE_MS, lambda: _is_settled(ctx), lambda: _answer_late(request, message, ctx)
@@ -66,7 +91,10 @@ def _answer_late(request: Request, message: MetadataRequest, ctx: ApiContext) ->
         request.close_connection()
 
 
-def _answer(request: Request, message: MetadataRequest, ctx: ApiContext) -> None:
+def _answer(
+    request: Request, message: MetadataRequest, ctx: ApiContext, bytes_key: BytesKey | None = None
+) -> None:
+    """``bytes_key``: where :func:`recall` is to find the response."""
     if request.api_version in _IDS_UNUSED and any(_asks_by_id(topic) for topic in message.topics or ()):
         request.respond_fields(_ids_refused(message))
         return
@@ -82,6 +110,7 @@ def _answer(request: Request, message: MetadataRequest, ctx: ApiContext) -> None
     # Operations of topics depend on the principal.
     is_shared = not (refused or asks_operations)
     body = _bodies.get(snapshot, key) if is_shared else None
+    complete = body is not None
     if body is None:
         topics, complete = _topics(message, wanted, snapshot, request, ctx)
         topics += [_encode(request.api_version, row) for row in refused]
@@ -89,6 +118,8 @@ def _answer(request: Request, message: MetadataRequest, ctx: ApiContext) -> None
         body = codec.encode_around(request.api_key, request.api_version, fields, "topics", topics)
         if complete and is_shared:
             _bodies.put(snapshot, key, body)
+    if complete and is_shared and bytes_key is not None:
+        _bodies_by_bytes.put(snapshot, bytes_key, body)
     request.respond_body(body)
 
 

@@ -1,4 +1,5 @@
-"""Cache of encoded Metadata responses: whole bodies by request, and topics one by one.
+"""Cache of encoded Metadata responses: whole bodies by what was asked for and by the bytes that asked, and
+topics one by one.
 
 Encoding a topic of thousands of partitions takes milliseconds. A whole body is cached only if all
 requested topics exist. A body with an unknown name is assembled from cached topics, so only the unknown
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from broker.protocol.control_messages import BrokerInfo, PartitionInfo
 from broker.server.metadata_cache import Snapshot
@@ -20,24 +21,27 @@ _MAX_TOPIC_BYTES: Final = 32 << 20
 Wanted = tuple[str | uuid.UUID, ...]
 # Version, listener, topics (None: all), and what the principal may do with the cluster.
 BodyKey = tuple[int, str, Wanted | None, int]
+# Version, listener, and the body of the request.
+BytesKey = tuple[int, str, bytes]
+Key = TypeVar("Key", bound=tuple[object, ...])
 # Version, listener, name, and what the principal may do with the topic.
 TopicKey = tuple[int, str, str, int]
 
 
-class MetadataBodies:
+class MetadataBodies(Generic[Key]):
     """The encoded bodies of one snapshot. The key has all that a body depends on, so principals that see the same
     topics share one, and others never do. Several threads may use it: a lost entry is only encoded again.
     """
 
     def __init__(self) -> None:
         # Snapshot and bodies are one object, so no thread reads or adds bodies of another snapshot.
-        self._kept: tuple[Snapshot | None, dict[BodyKey, bytes]] = (None, {})
+        self._kept: tuple[Snapshot | None, dict[Key, bytes]] = (None, {})
 
-    def get(self, snapshot: Snapshot, key: BodyKey) -> bytes | None:
+    def get(self, snapshot: Snapshot, key: Key) -> bytes | None:
         kept, bodies = self._kept
         return bodies.get(key) if kept is snapshot else None
 
-    def put(self, snapshot: Snapshot, key: BodyKey, body: bytes) -> None:
+    def put(self, snapshot: Snapshot, key: Key, body: bytes) -> None:
         kept, bodies = self._kept
         if kept is not snapshot or len(bodies) >= _MAX_BODIES:
             bodies = {}

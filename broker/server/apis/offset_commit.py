@@ -17,23 +17,27 @@ from broker.record.header import NO_TIMESTAMP
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import allowed
 from broker.server.apis.context import ApiContext
-from broker.server.apis.partition_errors import topics_with_errors
+from broker.server.apis.partition_errors import encode_commit_response, topics_with_errors
 from broker.utils.topic_partition import TopicPartition
 
 _DEFAULT_RETENTION_MS: Final = -1
 _MEMBER_EPOCHS_FROM: Final = 9  # KIP-848
+_READ: Final = AclOperation.READ
+_TOPIC: Final = ResourceType.TOPIC
 
 
-def handle(request: Request, message: OffsetCommitRequest, ctx: ApiContext) -> Fields | None:
+def handle(request: Request, message: OffsetCommitRequest, ctx: ApiContext) -> bytes | None:
     """Responds when the offsets are stored. Each partition that does not exist gets its own error."""
+    version = request.api_version
     now_ms = ctx.clock.wall_ms()
     expire_ms = _expire_timestamp_ms(message, now_ms)
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     answer: CommitErrors = {}
     for topic in message.topics:
-        may_read = allowed(ctx, request, AclOperation.READ, ResourceType.TOPIC, topic.name)
+        name = topic.name
+        may_read = allowed(ctx, request, _READ, _TOPIC, name)
         for committed in topic.partitions:
-            partition = TopicPartition(topic.name, committed.partition_index)
+            partition = TopicPartition(name, committed.partition_index)
             if not may_read:
                 answer[partition] = Errors.TOPIC_AUTHORIZATION_FAILED
             elif ctx.metadata_cache.contains_partition(partition):
@@ -41,16 +45,16 @@ def handle(request: Request, message: OffsetCommitRequest, ctx: ApiContext) -> F
             else:
                 answer[partition] = Errors.UNKNOWN_TOPIC_OR_PARTITION
     if answer and not offsets:
-        return _fields(answer)
+        return encode_commit_response(version, answer)
     member = MemberIdentity(
         codec.get(message, "member_id", NO_MEMBER_ID), codec.get(message, "group_instance_id")
     )
     generation_id = codec.get(message, "generation_id_or_member_epoch", NO_GENERATION)
 
     def stored(errors: CommitErrors) -> None:
-        ctx.respond(request, _fields(answer | errors))
+        ctx.respond(request, encode_commit_response(version, answer | errors))
 
-    knows_epochs = request.api_version >= _MEMBER_EPOCHS_FROM
+    knows_epochs = version >= _MEMBER_EPOCHS_FROM
     commit = CommitRequest(member, generation_id, offsets, stored, knows_epochs)
     ctx.group_coordinator.commit(message.group_id, commit)
     return None
@@ -58,7 +62,7 @@ def handle(request: Request, message: OffsetCommitRequest, ctx: ApiContext) -> F
 
 def error_response(message: OffsetCommitRequest, error: KafkaError) -> Fields:
     partitions = [TopicPartition(t.name, p.partition_index) for t in message.topics for p in t.partitions]
-    return _fields(dict.fromkeys(partitions, error.error_code))
+    return {"topics": topics_with_errors(dict.fromkeys(partitions, error.error_code))}
 
 
 def _expire_timestamp_ms(message: OffsetCommitRequest, now_ms: int) -> int | None:
@@ -77,7 +81,3 @@ def _offset(committed: OffsetCommitRequestPartition, now_ms: int, expire_ms: int
         now_ms if timestamp_ms == NO_TIMESTAMP else timestamp_ms,
         expire_ms,
     )
-
-
-def _fields(errors: CommitErrors) -> Fields:
-    return {"topics": topics_with_errors(errors)}

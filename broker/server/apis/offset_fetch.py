@@ -22,7 +22,7 @@ _GROUP_ERROR_FROM: Final = 2
 _GROUPS_FROM: Final = 8
 
 
-def is_dear(message: OffsetFetchRequest) -> bool:
+def is_dear(message: OffsetFetchRequest, _ctx: ApiContext) -> bool:
     """Whether all offsets of a group are requested: a few bytes can request thousands of them."""
     groups = codec.get(message, "groups")
     return message.topics is None if groups is None else any(group.topics is None for group in groups)

@@ -14,6 +14,7 @@ from broker.protocol.produce_messages import (
     PartitionResponse,
     ProducedTopic,
     ProduceRequest,
+    encode_one_response,
     encode_produce_response,
     parse_produce_request,
 )
@@ -31,6 +32,7 @@ from broker.server.apis.produce_verification import (
     is_transactional,
     needs_answer,
     refused_by,
+    verified_here,
     verify_first,
 )
 from broker.utils.topic_partition import TopicPartition
@@ -88,7 +90,10 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         writable = _writable(request, message, ctx.access, {}, told=False)
         verified = begin_verified(message.transactional_id, writable, ctx)
         if needs_answer(verified):
-            return _verify(request, message, verified, ctx)
+            known = verified_here(request, verified, ctx)
+            if known is None:
+                return _verify(request, message, verified, ctx)
+            verified = known
     if _append(request, message, ctx, inline=True, verified=verified):
         return Verdict.SERVED
     is_dear = _is_dear(message, ctx)
@@ -113,8 +118,11 @@ def _handle_many(request: Request, ctx: ApiContext) -> None:
         writable = _writable(request, message, ctx.access, {}, told=False)
         verified = begin_verified(message.transactional_id, writable, ctx)
         if needs_answer(verified):
-            _verify(request, message, verified, ctx)
-            return
+            known = verified_here(request, verified, ctx)
+            if known is None:
+                _verify(request, message, verified, ctx)
+                return
+            verified = known
     _append(request, message, ctx, inline=False, verified=verified)
 
 
@@ -153,7 +161,8 @@ def _is_refused(request: Request, message: ProduceRequest, ctx: ApiContext) -> b
         _answer_all(request, message, _TRANSACTION_DENIED, ctx)
         return True
     if message.acks not in _ACKS:
-        _answer_all(request, message, _BAD_ACKS, ctx)
+        is_nobodys = transactional_id is None and is_transactional(message)
+        _answer_all(request, message, _NO_TRANSACTIONAL_ID if is_nobodys else _BAD_ACKS, ctx)
         return True
     if transactional_id is not None and has_several_producers(message):
         _answer_all(request, message, _SEVERAL_PRODUCERS, ctx)
@@ -188,9 +197,14 @@ def _append(
     wrong: dict[TopicPartition, KafkaError] = {}  # counted once it is certain that nothing is checked again
     packed = unusual = 0
     topics = message.topics if ctx.access is None else _writable(request, message, ctx.access, refused)
+    partition_of = ctx.replica_manager.partition
     for topic, partitions in topics:
         for index, records in partitions:
             topic_partition = TopicPartition(topic, index)
+            flags = (
+                0 if records is None or len(records) <= _ATTRIBUTES_AT else records[_ATTRIBUTES_AT] & _UNUSUAL
+            )
+            unusual |= flags
             if topic_partition in entries or topic_partition in refused:
                 # One response cannot acknowledge two writes, so neither is done.
                 entries.pop(topic_partition, None)
@@ -198,12 +212,11 @@ def _append(
                 refused[topic_partition] = _TWICE
             elif (refusal := _refusal(records, request.api_version)) is not None:
                 refused[topic_partition] = refusal
-            elif (partition := ctx.replica_manager.partition(topic_partition)) is None:
+            elif (partition := partition_of(topic_partition)) is None:
                 refused[topic_partition] = PartitionResponse(why_absent(topic_partition, ctx))
             elif records is not None:
-                if len(records) > _ATTRIBUTES_AT and (flags := records[_ATTRIBUTES_AT]) & _UNUSUAL:
-                    unusual |= flags
-                    packed += len(records) if flags & CODEC_MASK else 0  # of all partitions together
+                if flags & CODEC_MASK:
+                    packed += len(records)  # of all partitions together
                 try:
                     if (
                         inline
@@ -215,7 +228,8 @@ def _append(
                     refused[topic_partition] = _NULL_RECORDS  # replaced below
                 else:
                     entries[topic_partition] = records
-    if unusual & TRANSACTIONAL_FLAG and message.transactional_id is None and is_transactional(message):
+    looks_transactional = unusual & TRANSACTIONAL_FLAG or topics is not message.topics
+    if looks_transactional and message.transactional_id is None and is_transactional(message):
         _answer_all(request, message, _NO_TRANSACTIONAL_ID, ctx)
         return True
     if wrong or verified is not None:
@@ -316,14 +330,15 @@ def _answer(request: Request, message: ProduceRequest, responses: Responses, thr
         failed = any(response.error is not Errors.NONE for response in responses.values())
         request.close_connection() if failed else request.respond_nothing()
         return
-    topics: list[tuple[str, list[tuple[int, PartitionResponse]]]]
+    version = request.api_version
     if len(message.topics) == 1 and len(message.topics[0][1]) == 1:  # the usual case
         topic, ((index, _),) = message.topics[0]
         (response,) = responses.values()
-        topics = [(topic, [(index, response)])]
+        body = encode_one_response(version, topic, index, response, throttle_ms)
     else:
         topics = [
             (topic, [(index, responses[TopicPartition(topic, index)]) for index, _ in partitions])
             for topic, partitions in message.topics
         ]
-    request.respond_body(encode_produce_response(request.api_version, topics, throttle_ms))
+        body = encode_produce_response(version, topics, throttle_ms)
+    request.respond_body(body)

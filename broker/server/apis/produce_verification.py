@@ -56,6 +56,16 @@ def needs_answer(verified: Verified) -> bool:
     return any(guard is not NOT_VERIFIED for guard in verified.guards.values())
 
 
+def verified_here(request: Request, verified: Verified, ctx: ApiContext) -> Verified | None:
+    """What may be appended, if this broker is the transaction's coordinator. None: another one must be asked."""
+    if verified.producer is None:
+        return verified
+    unverified = ctx.verification.verify_here(
+        verified.producer, verified.guards, knows_abortable=request.api_version >= _ABORTABLE_FROM
+    )
+    return None if unverified is None else _judged(verified, unverified)
+
+
 def verify_first(
     request: Request,
     verified: Verified,
@@ -63,17 +73,23 @@ def verify_first(
     ctx: ApiContext,
 ) -> None:
     """Asks the coordinator without blocking, then calls ``append`` with its answer, on any thread."""
-    guards, refused, producer = verified
-    if producer is None:
+    if verified.producer is None:
         append(verified)
         return
+    ctx.verification.verify(
+        verified.producer,
+        verified.guards,
+        lambda unverified: append(_judged(verified, unverified)),
+        knows_abortable=request.api_version >= _ABORTABLE_FROM,
+    )
 
-    def answered(unverified: Unverified) -> None:
-        told = {tp: refused_by(error) for tp, error in unverified.items()}
-        append(Verified(guards, {**refused, **told}, producer))
 
-    knows_abortable = request.api_version >= _ABORTABLE_FROM
-    ctx.verification.verify(producer, guards, answered, knows_abortable=knows_abortable)
+def _judged(verified: Verified, unverified: Unverified) -> Verified:
+    """The guards with the coordinator's answer."""
+    if not unverified:
+        return verified
+    told = {tp: refused_by(error) for tp, error in unverified.items()}
+    return verified._replace(refused={**verified.refused, **told})
 
 
 def refused_by(error: Errors) -> PartitionResponse:
@@ -89,6 +105,8 @@ def is_transactional(message: ProduceRequest) -> bool:
 
 def has_several_producers(message: ProduceRequest) -> bool:
     """Whether the transactional batches are of more than one producer or epoch."""
+    if len(message.topics) == 1 and len(message.topics[0][1]) == 1:
+        return False
     return (
         len({(header.producer_id, header.producer_epoch) for _, header in _transactional(message.topics)}) > 1
     )

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, final
 
 import structlog
 
 from broker.network.request_channel import Request, Verdict
 from broker.protocol import codec
-from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.api_keys import APIS, Api, ApiKey
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.protocol.fields import Fields
 from broker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -34,7 +34,8 @@ from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
 RawHandler = Callable[[Request, ApiContext], Verdict]
-Handler = Callable[[Request, Any, ApiContext], Fields | None]
+# Returns the response's fields or its encoded body; None: the request is answered later.
+Handler = Callable[[Request, Any, ApiContext], Fields | bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,9 @@ class Need:
 class Route:
     """Who handles an API: a module in this package, and a function in it. ``raw`` handlers parse the bytes
     themselves. The module of a ``dear`` one provides ``is_dear``, which tells which of its small messages are
-    expensive anyway. ``need`` is checked before the handler is called, if there is an authorizer.
+    expensive anyway; that of one that ``recalls`` provides ``recall``, which may know the encoded body of the
+    response before a small request is decoded. If there is an authorizer, ``need`` is checked before the
+    handler is called.
     """
 
     module: str
@@ -64,6 +67,7 @@ class Route:
     dear: bool = False
     function: str = "handle"
     need: Need | None = None
+    recalls: bool = False
 
 
 _OF_BROKERS: Final = Need(AclOperation.CLUSTER_ACTION)
@@ -78,6 +82,7 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.PRODUCE: Route("produce", raw=True),
     ApiKey.FETCH: Route("fetch", raw=True),
     ApiKey.LIST_OFFSETS: Route("list_offsets", dear=True),
+    ApiKey.METADATA: Route("metadata", recalls=True),
     ApiKey.LEADER_AND_ISR: Route("inter_broker", function="leader_and_isr", need=_OF_BROKERS),
     ApiKey.STOP_REPLICA: Route("inter_broker", function="stop_replica", need=_OF_BROKERS),
     ApiKey.UPDATE_METADATA: Route("inter_broker", function="update_metadata", need=_OF_BROKERS),
@@ -86,12 +91,12 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.ALLOCATE_PRODUCER_IDS: Route("allocate_producer_ids", need=_OF_BROKERS),
     ApiKey.OFFSET_COMMIT: Route("offset_commit", need=_OF_MEMBERS),
     ApiKey.OFFSET_FETCH: Route("offset_fetch", dear=True),
-    ApiKey.JOIN_GROUP: Route("join_group", need=_OF_MEMBERS),
+    ApiKey.JOIN_GROUP: Route("join_group", need=_OF_MEMBERS, dear=True),
     ApiKey.HEARTBEAT: Route("heartbeat", need=_OF_MEMBERS),
     ApiKey.OFFSET_DELETE: Route("offset_delete", need=_DELETES_OF_GROUP),
     ApiKey.LEAVE_GROUP: Route("leave_group", need=_OF_MEMBERS),
     ApiKey.SYNC_GROUP: Route("sync_group", need=_OF_MEMBERS),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: Route("consumer_group_heartbeat", need=_OF_MEMBERS),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Route("consumer_group_heartbeat"),  # asks only if it is served
     ApiKey.API_VERSIONS: Route("api_versions", raw=True),
     ApiKey.DESCRIBE_ACLS: Route("acls", function="describe", need=_DESCRIBE),
     ApiKey.CREATE_ACLS: Route("acls", function="create", need=_ALTER),
@@ -124,6 +129,22 @@ class ApiStats:
     local_ns: int = 0
 
 
+@final
+class _ServedApi:
+    """What a request of one API needs: its handler, the versions that it serves, and the counters."""
+
+    __slots__ = ("handler", "max_version", "min_version", "name", "stats")
+
+    def __init__(self, api: Api, handler: RawHandler, stats: ApiStats) -> None:
+        self.handler = handler
+        self.name = api.name
+        # ApiVersions answers every version (KIP-511).
+        answers_all = api.key == ApiKey.API_VERSIONS
+        self.min_version = -(1 << 15) if answers_all else api.min_version
+        self.max_version = (1 << 15) - 1 if answers_all else api.max_version
+        self.stats = stats
+
+
 class Apis:
     """The dispatcher of requests to their APIs; Kafka's KafkaApis. A module is imported on the first request
     for its API, so that start-up stays fast.
@@ -132,29 +153,27 @@ class Apis:
     def __init__(self, ctx: ApiContext) -> None:
         self._ctx = ctx
         self._quotas = ctx.quotas
-        self._raw: dict[int, RawHandler] = {}
+        self._served: dict[int, _ServedApi] = {}
         self.stats = {key: ApiStats() for key in ROUTES}
 
     def dispatch(self, request: Request) -> Verdict:
         """Serves or queues a request. Never raises."""
         try:
-            handler = self._raw.get(request.api_key)
-            if handler is None:
-                handler = self._load(request.api_key)
-            api = APIS[request.api_key]
-            known = api.min_version <= request.api_version <= api.max_version
-            if not known and request.api_key != ApiKey.API_VERSIONS:
-                raise ProtocolError(f"{api.name} version {request.api_version} is not supported")
+            served = self._served.get(request.api_key)
+            if served is None:
+                served = self._load(request.api_key)
+            if not served.min_version <= request.api_version <= served.max_version:
+                raise ProtocolError(f"{served.name} version {request.api_version} is not supported")
             started = time.monotonic_ns()
             meter = self._quotas.meter
             part = None if meter is None else self._quotas.begin(request, started)
-            verdict = handler(request, self._ctx)
+            verdict = served.handler(request, self._ctx)
             ended = time.monotonic_ns()
             if part is not None:
                 charge(request.connection, part, ended - started)
             elif meter is not None and not request.done:
                 request.pause(started, ended)
-            stats = self.stats[request.api_key]  # type: ignore[index]
+            stats = served.stats
             stats.local_ns += ended - started
             stats.requests += 1
             return verdict
@@ -164,26 +183,32 @@ class Apis:
             self._fail(request)
         return Verdict.SERVED
 
-    def _load(self, api_key: int) -> RawHandler:
+    def _load(self, api_key: int) -> _ServedApi:
         key = ApiKey(api_key)
         route = ROUTES[key]
         module = import_module(f"broker.server.apis.{route.module}")
         function = getattr(module, route.function)
         handler: RawHandler = function if route.raw else self._admitted(route, RULES[key], module, function)
-        self._raw[api_key] = handler
-        return handler
+        served = self._served[api_key] = _ServedApi(APIS[key], handler, self.stats[key])
+        return served
 
     def _admitted(self, route: Route, rule: Rule, module: ModuleType, function: Handler) -> RawHandler:
-        is_dear: Callable[[Any], bool] | None = module.is_dear if route.dear else None
+        is_dear: Callable[[Any, ApiContext], bool] | None = module.is_dear if route.dear else None
+        recall: Callable[[Request, ApiContext], bytes | None] | None = (
+            module.recall if route.recalls else None
+        )
         here_bytes, most = rule.here_bytes, rule.here_elements
         submit, submit_long = self._ctx.submit, self._ctx.submit_long
         computes = not rule.blocks
 
-        def serve(request: Request, _ctx: ApiContext) -> Verdict:
+        def serve(request: Request, ctx: ApiContext) -> Verdict:
             if rule.for_brokers:
                 return self._dispatch_of_broker(request, rule, module, function)
             key, version, body = request.api_key, request.api_version, request.body
             size = len(body)
+            if recall is not None and size <= here_bytes and (known := recall(request, ctx)) is not None:
+                request.respond_body(known)
+                return Verdict.SERVED
             # A large body is not even counted here. No element is smaller than a byte, so few bytes need
             # no count.
             surveyed = None
@@ -198,7 +223,7 @@ class Apis:
                     dear=computes,
                 )
             message = codec.decode(key, version, "request", body, surveyed)
-            if is_dear is not None and is_dear(message):
+            if is_dear is not None and is_dear(message, ctx):
                 return self._queue(
                     request,
                     rule,

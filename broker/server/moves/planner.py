@@ -5,7 +5,7 @@ In this order, each step keeping what those before it brought about:
 1. No replica is on a drained broker.
 2. A partition's replicas are in as many racks as can be, as when Kafka creates a topic.
 3. Each broker has its share of the replicas, rounded down or up. Without racks this takes as few moves as there can
-   be.
+   be, if two brokers at least have no replica of each partition. Otherwise it may take some more, or come close only.
 4. Where a broker has too many bytes, large partitions change places with small ones.
 5. Each broker is the first replica, the preferred leader, of its share of the partitions. This copies nothing.
 

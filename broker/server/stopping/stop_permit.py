@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from broker.protocol.epochs import NO_EPOCH
@@ -21,6 +22,7 @@ from broker.zookeeper.znodes import STRANGE, BadZnodeError, int32, int64, load
 
 PERMIT: Final = "/landline/stop_permit"
 CLOCK: Final = "/landline/clock"
+NOT_NOTED: Final = -1
 _VERSION: Final = 1
 
 
@@ -28,7 +30,8 @@ _VERSION: Final = 1
 class Lease:
     """A permit to stop one broker, as stored in ZooKeeper. ``holder`` is any text that is unique to a
     deployment. ``broker_epoch`` (-1: not registered) and ``out_of_isr`` describe the broker when the permit
-    was granted; it is back when it has re-registered and is in the same ISRs again.
+    was granted; it is back when it has re-registered and is in the same ISRs again. ``since_ms`` is when it
+    was granted, by ZooKeeper's clock, which renewals keep (-1: by a release that did not note it).
     """
 
     holder: str
@@ -36,6 +39,7 @@ class Lease:
     for_ms: int
     broker_epoch: int = NO_EPOCH
     out_of_isr: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    since_ms: int = NOT_NOTED
 
     def is_of(self, holder: str, broker_id: int) -> bool:
         """Whether the lease is this holder's for this broker: a holder stops the next broker only when this
@@ -57,9 +61,23 @@ class Held:
 
     def __str__(self) -> str:
         return (
-            f"the permit is held by {self.lease.holder} for broker {self.lease.broker_id}: it waits until that broker "
-            f"is back, or the permit expires in {self.remaining_ms / 1000:.0f} s"
+            f"the permit is held by {self.lease.holder} for broker {self.lease.broker_id}{self._since()}: it waits "
+            f"until that broker is back, or the permit expires in {self.remaining_ms / 1000:.0f} s"
         )
+
+    def _since(self) -> str:
+        if self.lease.since_ms == NOT_NOTED:
+            return ""
+        try:
+            return f" since {datetime.fromtimestamp(self.lease.since_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+        except (OverflowError, ValueError, OSError):
+            return ""  # written by hand
+
+    def to_json(self) -> str:
+        """For programs: who has it, for which broker, since when (ms since 1970, -1: not noted) and for how long."""
+        lease = self.lease
+        said = {"holder": lease.holder, "broker": lease.broker_id, "since_ms": lease.since_ms}
+        return json.dumps({**said, "remaining_ms": self.remaining_ms})
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
@@ -80,27 +98,34 @@ class StopPermit:
         """Takes the lease, or renews the same holder's lease for the same broker. Returns None, or the other
         holder's lease.
         """
-        data = encode_lease(lease)
         while True:
             found = self._read()
             if found is None:
                 self._make()
                 continue
             present, stat = found
-            if present is not None and not present.is_of(lease.holder, lease.broker_id):
-                remaining_ms = stat.mtime_ms + present.for_ms - self._now_ms()
-                if remaining_ms > 0:
+            if present is not None and present.is_of(lease.holder, lease.broker_id):
+                since_ms = present.since_ms
+            else:
+                since_ms = self._now_ms()
+                remaining_ms = 0 if present is None else stat.mtime_ms + present.for_ms - since_ms
+                if present is not None and remaining_ms > 0:
                     return Held(present, remaining_ms)
             try:
-                self._store.set(PERMIT, data, stat.version)
+                self._store.set(PERMIT, encode_lease(replace(lease, since_ms=since_ms)), stat.version)
             except BadVersionError:
                 continue  # another writer was faster, or this was our own first try: read again
             return None
 
     def held_by_another(self, lease: Lease) -> Held | None:
         """The lease of another holder, or of this one for another broker, that has not expired. Takes nothing."""
+        held = self.held()
+        return None if held is None or held.lease.is_of(lease.holder, lease.broker_id) else held
+
+    def held(self) -> Held | None:
+        """The lease that has not expired, whosever it is. Takes nothing."""
         found = self._read()
-        if found is None or found[0] is None or found[0].is_of(lease.holder, lease.broker_id):
+        if found is None or found[0] is None:
             return None
         remaining_ms = found[1].mtime_ms + found[0].for_ms - self._now_ms()
         return Held(found[0], remaining_ms) if remaining_ms > 0 else None
@@ -150,6 +175,7 @@ def encode_lease(lease: Lease) -> bytes:
         "for_ms": lease.for_ms,
         "broker_epoch": lease.broker_epoch,
         "out_of_isr": {topic: list(numbers) for topic, numbers in lease.out_of_isr.items()},
+        "since_ms": lease.since_ms,
     }
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -166,6 +192,7 @@ def decode_lease(data: bytes) -> Lease | None:
             int64(value["for_ms"]),
             int64(value["broker_epoch"]),
             {str(topic): tuple(map(int32, numbers)) for topic, numbers in value["out_of_isr"].items()},
+            int64(value.get("since_ms", NOT_NOTED)),
         )
     except (BadZnodeError, *STRANGE):
         return None

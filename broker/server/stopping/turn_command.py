@@ -16,6 +16,7 @@ from broker.server.stopping.may_stop import ZOOKEEPER_MS, Turn, zookeeper
 from broker.server.stopping.own_status import OwnStatus
 from broker.server.stopping.probe import Probe
 from broker.server.stopping.stop_judge import in_words
+from broker.server.stopping.stop_permit import StopPermit
 from broker.server.stopping.stop_view import read_view
 from broker.server.zookeeper_access import access_from
 from broker.utils.options import Options
@@ -34,6 +35,10 @@ def may_stop(options: Options, properties: Mapping[str, str], complain: Complain
     """Takes the permit, or prints why not. ``options`` are the command's options."""
 
     def ask(store: Store, asker: Asker) -> int:
+        if options.who:
+            held = StopPermit(store).held()
+            print("null" if held is None else held.to_json())
+            return EXIT_GRANTED
         turn = _turn(options, store, asker, _probe(properties))
         reasons = turn.why_not_now() if options.dry_run else turn.ask(options.within)
         if not reasons:

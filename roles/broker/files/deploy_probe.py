@@ -5,7 +5,7 @@
     deploy_probe.py end DIRECTORY      has it end, and prints what it found in three lines
 
 It leaves cost.json and cost.html in the directory. It ends with the ansible-playbook that began it, however that ends.
-Without confluent-kafka, or where the brokers are not reached, it says so and measures nothing.
+It begins when a broker serves it. Without confluent-kafka, or if none does, it says so and measures nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,8 @@ MOST_PARTITIONS = 12
 INTERVAL_S = 0.1
 GAP_S = 0.5
 REACH_S = 15.0
+# Of one try to reach a broker.
+TRY_S = 5.0
 END_S = 30.0
 LONGEST_S = 6 * 3600.0
 PROTOCOLS = {"none": "PLAINTEXT", "tls": "SSL", "sasl_ssl": "SASL_SSL"}
@@ -180,31 +182,52 @@ class Skip(Exception):
 
 
 def partitions_of(config: Mapping[str, Any]) -> int:
-    """The number of the topic's partitions; it is created if it is missing. Raises Skip."""
+    """The number of the topic's partitions, all of which are served; it is created if it is missing. Raises Skip."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
     try:
         admin = AdminClient(dict(config))
-        metadata = admin.list_topics(timeout=REACH_S)
+        metadata = admin.list_topics(timeout=TRY_S)
         if TOPIC not in metadata.topics:
-            count = min(len(metadata.brokers), MOST_PARTITIONS)
+            # Brokers that have not come to this listener yet are not in the answer.
+            known = max(len(metadata.brokers), len(config["bootstrap.servers"].split(",")))
+            count = min(known, MOST_PARTITIONS)
             # With one replica in sync it is content, so that it never forbids a broker's stop.
             new = NewTopic(TOPIC, count, -1, config={"retention.ms": "3600000", "min.insync.replicas": "1"})
             try:
-                admin.create_topics([new], operation_timeout=REACH_S)[TOPIC].result(REACH_S)
+                admin.create_topics([new], operation_timeout=TRY_S)[TOPIC].result(TRY_S)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
-            return count
+            raise Skip(f"{TOPIC} has just been created")
         topic = metadata.topics[TOPIC]
         if topic.error is not None:
             raise Skip(f"{TOPIC}: {topic.error.str()}")
+        leaderless = sorted(number for number, each in topic.partitions.items() if each.leader < 0)
+        if leaderless:
+            # Where its leader does not listen yet, a client of this listener had nothing to lose.
+            raise Skip(f"{TOPIC}: partitions {leaderless} have no leader at this listener")
         return len(topic.partitions)
-    except KafkaException as error:
-        where = config["bootstrap.servers"]
-        raise Skip(f"{error.args[0].str()} ({where}, asked from this machine)") from error
+    except (KafkaException, TimeoutError) as error:
+        # Also of a controller that does not listen yet where the others do.
+        why = error.args[0].str() if isinstance(error, KafkaException) else f"no {TOPIC} within {TRY_S:g} s"
+        raise Skip(f"{why} ({config['bootstrap.servers']}, asked from this machine)") from error
+
+
+def reached(ask: Callable[[], int], goes_on: Iterator[bool]) -> int:
+    """Returns what `ask` does, which is tried until `goes_on` ends: a listener or the user may come with the roll that
+    is measured. Raises the last Skip.
+    """
+    why = Skip("the run ended before it began")
+    while next(goes_on, False):
+        try:
+            return ask()
+        except Skip as error:
+            why = error
+            time.sleep(INTERVAL_S)
+    raise why
 
 
 def probe(config: Mapping[str, Any], partitions: int, goes_on: Iterator[bool]) -> Report:
@@ -329,7 +352,8 @@ def begin(directory: Path) -> None:
         os.dup2(nothing, descriptor)
     try:
         config = librdkafka(settings)
-        report = probe(config, partitions_of(config), goes_on(directory, caller))
+        going = goes_on(directory, caller)
+        report = probe(config, reached(partial(partitions_of, config), going), going)
     except Skip as error:
         report = {"skipped": str(error)}
     except ImportError as error:

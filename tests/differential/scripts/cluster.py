@@ -53,6 +53,17 @@ MOVES: Final = Script(
         ),
         Step("move to where it is", ApiKey.ALTER_PARTITION_REASSIGNMENTS, _move(None)),
         Step("move to nobody", ApiKey.ALTER_PARTITION_REASSIGNMENTS, _move(NOBODY)),
+        Step("move to nobody too", ApiKey.ALTER_PARTITION_REASSIGNMENTS, _move(None, NOBODY)),
+        Step(
+            "move to nobody in an unknown partition",
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            _move(NOBODY, partition=9),
+        ),
+        Step(
+            "move to nobody of an unknown topic",
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            _move(NOBODY, topic="nowhere"),
+        ),
         Step("move below zero", ApiKey.ALTER_PARTITION_REASSIGNMENTS, _move(-1)),
         Step("move to none", ApiKey.ALTER_PARTITION_REASSIGNMENTS, _move()),
         Step("move to the same twice", ApiKey.ALTER_PARTITION_REASSIGNMENTS, _move(None, None)),

@@ -45,6 +45,14 @@ def _to_two(_at: At) -> Fields:
     return {"topic_data": [{"name": name, "partition_data": rows} for name in names]}
 
 
+def _partly_transactional(_at: At) -> Fields:
+    rows = [
+        {"index": 0, "records": batch(b"plain")},
+        {"index": 9, "records": _sequence(0, pid=7003, transactional=True)},
+    ]
+    return {"topic_data": [{"name": TOPIC, "partition_data": rows}]}
+
+
 PRODUCE = Script(
     "produce",
     [
@@ -88,6 +96,15 @@ PRODUCE = Script(
         _produce("a newer epoch in the middle", _sequence(3, 2, pid=7001), versions=(9,)),
         _produce("an id without a sequence", _sequence(NO_SEQUENCE, pid=7002), versions=(9,)),
         _produce("in no transaction", _sequence(0, pid=7003, transactional=True), versions=(9, 11)),
+        *(
+            _produce(f"in no transaction, {name}", _sequence(0, pid=7003, transactional=True), *where, **more)
+            for name, where, more in (
+                ("to an unknown topic", ("nowhere",), {}),
+                ("to an unknown partition", (TOPIC, 9), {}),
+                ("with wrong acks", (), {"acks": 2}),
+            )
+        ),
+        Step("in no transaction, partly", ApiKey.PRODUCE, _partly_transactional, range(3, 12)),
         _produce(
             "in an unknown transaction",
             _sequence(0, pid=7003, transactional=True),

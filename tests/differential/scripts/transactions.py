@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from broker.protocol.api_keys import ApiKey
@@ -205,6 +206,43 @@ TRANSACTIONS = Script(
         Step("init as it was, again", ApiKey.INIT_PRODUCER_ID, _init_again, (3, 4, 5)),
         Step("describe after another's init", ApiKey.DESCRIBE_TRANSACTIONS, _named("tx")),
         Step("add after another's init", ApiKey.ADD_PARTITIONS_TO_TXN, _add(_as(), 0), _NEW_ADD),
+    ],
+    in_rounds=True,
+)
+
+
+def _of_its_own(change: Change) -> Change:
+    """The same with names that no other script's rounds have."""
+    return lambda at: change(replace(at, round=at.round + 100))
+
+
+FENCED_OFFSETS: Final = Script(
+    "offsets of a fenced producer",
+    [
+        replace(step, change=_of_its_own(step.change), versions=tuple(step.all_versions())[-2:])
+        for step in (
+            Step(
+                "make",
+                ApiKey.CREATE_TOPICS,
+                lambda at: {"topics": [new_topic(at.name("traded"), 1)]},
+                (7,),
+            ),
+            Step("init first", ApiKey.INIT_PRODUCER_ID, _init()),
+            Step("init", ApiKey.INIT_PRODUCER_ID, _init()),
+            Step("add offsets", ApiKey.ADD_OFFSETS_TO_TXN, _as(lambda at: {"group_id": at.name("sold")})),
+            Step("commit offsets", ApiKey.TXN_OFFSET_COMMIT, _commit_offsets(_as())),
+            Step("commit offsets as a zombie", ApiKey.TXN_OFFSET_COMMIT, _commit_offsets(_zombie())),
+            Step(
+                "fetch offsets in doubt",
+                ApiKey.OFFSET_FETCH,
+                lambda at: _sold(at, require_stable=True),
+                (7, 8, 9),
+            ),
+            Step("end", ApiKey.END_TXN, _as(committed=True)),
+            Step("list when it has ended", _LISTED, settles=is_settled),
+            Step("fetch offsets after the end", ApiKey.OFFSET_FETCH, _sold),
+            Step("forget the group", ApiKey.DELETE_GROUPS, lambda at: {"groups_names": [at.name("sold")]}),
+        )
     ],
     in_rounds=True,
 )

@@ -176,3 +176,38 @@ def test_the_configs_of_a_created_topic_are_told_to_whom_may_describe_them(
         (row,) = guest.ask(ApiKey.CREATE_TOPICS, 7, asked).topics
     assert (row.error_code, row.topic_config_error_code) == (Errors.NONE, Errors.TOPIC_AUTHORIZATION_FAILED)
     assert (row.num_partitions, row.replication_factor, row.configs) == (-1, -1, ())
+
+
+def test_a_regular_expression_follows_the_acls_with_the_next_heartbeat(
+    admin: RawClient, guest: RawClient, world: World
+) -> None:
+    """Members of consumer groups (KIP-848) get the topics that their expressions match and they may describe."""
+    group = "by-expression"
+    body = {
+        **fields(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, world),
+        "group_id": group,
+        "member_id": "m",
+        "member_epoch": 0,
+        "rebalance_timeout": 10_000,
+        "subscribed_topic_names": None,
+        "subscribed_topic_regex": f"{world.topic[:2]}.*",
+        "topic_partitions": [],
+    }
+
+    def beat(epoch: int, **more: Any) -> tuple[int, list[Any] | None]:
+        answer = guest.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {**body, **more, "member_epoch": epoch})
+        assert answer.error_code == Errors.NONE, answer
+        told = answer.assignment
+        return answer.member_epoch, None if told is None else [one.topic_id for one in told.topic_partitions]
+
+    unchanged = {"rebalance_timeout": -1, "subscribed_topic_regex": None, "topic_partitions": None}
+    owned = [{"topic_id": world.topic_id, "partitions": [0]}]
+    read, describe = (GROUP, group, Op.READ), (TOPIC, world.topic, Op.DESCRIBE)
+    with granted(admin, [read]):
+        assert beat(0) == (1, [])
+    with granted(admin, [read, describe]):
+        assert beat(1, **unchanged) == (2, [world.topic_id])
+        assert beat(2, **unchanged) == (2, None)
+    with granted(admin, [read]):
+        assert beat(2, **{**unchanged, "topic_partitions": owned}) == (2, []), "it must revoke"
+        assert beat(2, **{**unchanged, "topic_partitions": []}) == (3, None)

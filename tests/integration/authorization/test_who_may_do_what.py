@@ -5,18 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.protocol.api_keys import ApiKey
+from broker.protocol.api_keys import APIS, OF_CONSUMER_GROUPS, ApiKey
 from broker.protocol.errors import Errors
 from broker.security.acls import CLUSTER_NAME, ResourceType
+from rig.brokers import HOST
 from rig.raw_client import RawClient
 from tests.support.guarded_broker import (
     ANONYMOUS,
     CLUSTER,
     GROUP,
+    GUEST_HOST,
     MEMBER,
     NEW_TOPIC,
     TOPIC,
@@ -26,6 +29,7 @@ from tests.support.guarded_broker import (
     Op,
     acl_row,
     granted,
+    guarded_broker,
     logged_in,
     topic_named,
 )
@@ -155,7 +159,7 @@ CASES = [
         "with topics",
         lambda world: {"subscribed_topic_names": [world.topic]},
     ),
-    Case(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, [on_group(Op.DESCRIBE)]),
+    *(Case(ApiKey.CONSUMER_GROUP_DESCRIBE, version, [on_group(Op.DESCRIBE)]) for version in (0, 1)),
     Case(ApiKey.DESCRIBE_GROUPS, 5, [on_group(Op.DESCRIBE)]),
     Case(ApiKey.DELETE_GROUPS, 2, [on_group(Op.DELETE, "no-group-2")]),
     Case(ApiKey.OFFSET_DELETE, 0, [on_group(Op.DELETE), on_topic(Op.READ)]),
@@ -375,3 +379,14 @@ def test_tokens_of_others_are_described_to_whom_may_and_changed_by_their_owners_
         ):
             assert member.ask(key, 2, fields).error_code == Errors.DELEGATION_TOKEN_OWNER_MISMATCH
             assert owner.ask(key, 2, fields).error_code == Errors.NONE
+
+
+def test_consumer_groups_that_are_turned_off_are_no_question_of_rights(tmp_path: Path) -> None:
+    with (
+        guarded_broker(tmp_path / "data", group_coordinator_rebalance_protocols="classic") as guarded,
+        RawClient(HOST, guarded.port, from_host=GUEST_HOST) as guest,
+    ):
+        for key in sorted(OF_CONSUMER_GROUPS):
+            for version in range(APIS[key].max_version + 1):
+                answer = guest.ask(key, version, fields(key, version, World()))
+                assert set(codes(answer)) == {Errors.UNSUPPORTED_VERSION}

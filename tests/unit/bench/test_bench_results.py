@@ -7,6 +7,7 @@ import pytest
 from bench.percentiles import percentile, summarise
 from bench.report import goal_text
 from bench.results import Better, Goal, GoalState, Metric, Sample, Verdict, compare
+from bench.targets import Target, peers
 
 RATE = Metric("rate", "produce", "MiB/s", Better.HIGHER)
 START = Metric("start", "start", "s", Better.LOWER, Goal(value=0.5))
@@ -19,6 +20,12 @@ def samples(metric: str, ours: list[float], theirs: list[float], name: str = "K"
         for number, pair in enumerate(pairs)
         for target, value in zip(("L", name), pair, strict=True)
     ]
+
+
+def test_goals_are_against_kafka_whoever_else_was_measured() -> None:
+    assert peers(list(Target)) == [Target.KAFKA, Target.KRAFT, Target.PYTHON]
+    assert peers([Target.PYTHON, Target.LANDLINE]) == [Target.PYTHON]
+    assert peers([Target.LANDLINE]) == []
 
 
 def test_a_higher_rate_is_an_advantage() -> None:

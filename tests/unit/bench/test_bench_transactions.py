@@ -68,6 +68,7 @@ def test_the_figures_are_by_record_and_by_transaction() -> None:
         "k.commit_p50": 1.0,
         "k.commit_p99": 3.0,
         "k.transactions": 0.5,
+        "k.system": pytest.approx(50.0),
         "k.transaction_cpu": pytest.approx(200.0),
     }
     assert {metric.key for metric in transaction_metrics("k", "title")} == set(values)

@@ -72,8 +72,12 @@ def records(count: int = 1) -> memoryview:
     return memoryview(bytearray(batch))
 
 
+NOTHING = Awaited(-1, -1)  # what a committed append waits for
+
+
 def append(partition: Partition, count: int = 1, acks: int = -1) -> Awaited:
-    return partition.append_as_leader(records(count), required_acks=acks, origin=AppendOrigin.CLIENT).awaited
+    _, _, awaited = partition.append_as_leader(records(count), required_acks=acks, origin=AppendOrigin.CLIENT)
+    return NOTHING if awaited is None else awaited
 
 
 def fetch(partition: Partition, broker_id: int, offset: int, last_epoch: int = -1, epoch: int = -1):
@@ -118,8 +122,10 @@ def leader(brokers: Brokers) -> Partition:
 def test_only_replica_commits_at_once(brokers: Brokers) -> None:
     partition = brokers.add(1)
     partition.make_leader(state(1, 0, (1,), replicas=(1,)))
-    appended = partition.append_as_leader(records(3), required_acks=-1, origin=AppendOrigin.CLIENT)
-    assert (appended.hw_advanced, partition.log.high_watermark) == (True, 3)
+    _, advanced, awaited = partition.append_as_leader(
+        records(3), required_acks=-1, origin=AppendOrigin.CLIENT
+    )
+    assert (advanced, awaited, partition.log.high_watermark) == (True, None, 3)
 
 
 def test_record_is_committed_when_every_isr_member_has_fetched_past_it(leader: Partition) -> None:

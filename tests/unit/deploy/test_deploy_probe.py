@@ -66,7 +66,7 @@ def unreached(monkeypatch, tmp_path):
 
     def run(verb):
         code = f"import runpy, sys; sys.argv = ['x', {verb!r}, {str(tmp_path / 'out')!r}]; "
-        cut = SCRIPT.read_text().replace("REACH_S = 15.0", "REACH_S = 0.5")
+        cut = SCRIPT.read_text().replace("TRY_S = 5.0", "TRY_S = 0.5")
         (tmp_path / "probe.py").write_text(cut)
         return subprocess.run(
             [
@@ -90,6 +90,25 @@ def test_where_no_broker_is_reached_it_says_so_and_goes_on(unreached, tmp_path):
         "127.0.0.1:9, asked from this machine"
         in json.loads((tmp_path / "out/cost.json").read_text())["skipped"]
     )
+
+
+def test_a_listener_or_a_user_that_comes_with_the_roll_is_waited_for_as_long_as_the_run_goes_on():
+    answers = iter([probe.Skip("refused"), probe.Skip("no such user"), 3])
+
+    def ask():
+        answer = next(answers)
+        if isinstance(answer, probe.Skip):
+            raise answer
+        return answer
+
+    going = iter([True] * 5)
+    assert probe.reached(ask, going) == 3
+    assert list(going) == [True] * 2, "what is left of the run is measured"
+    answers = iter([probe.Skip("refused"), probe.Skip("no such user")])
+    with pytest.raises(probe.Skip, match="no such user"):
+        probe.reached(ask, iter([True] * 2))
+    with pytest.raises(probe.Skip, match="the run ended"):
+        probe.reached(ask, iter([]))
 
 
 def test_it_ends_with_the_run_that_began_it(tmp_path):

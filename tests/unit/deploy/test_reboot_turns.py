@@ -1,4 +1,4 @@
-"""Which hosts playbooks/reboot.yml reboots, in which order, and how it knows a boot."""
+"""Which hosts playbooks/reboot.yml reboots, in which order, how it knows a boot, and whether another run is at it."""
 
 import pytest
 
@@ -7,7 +7,10 @@ from tests.support.deploy_code import load
 reboot = load("plugins/filter/reboot.py")
 info = load("plugins/modules/host_boot_info.py")
 
+runs = load("plugins/filter/runs.py")
+
 HOUR = 3600
+MINE = "root@control (run 1a2b3c)"
 
 
 def host(name, boot="b1", noted="", age_s=HOUR, needed=False):
@@ -90,9 +93,68 @@ def test_the_age_of_a_boot_is_that_of_process_one_whatever_its_name():
     assert info.age_of_boot(f"1 (a ) name) S {fields} 250000 0", "5000.25 1.0\n", 100) == 2500.25
 
 
-def test_a_note_has_the_boot_and_who_holds_the_permit(tmp_path):
+def test_a_note_has_the_boot_and_whose_it_is(tmp_path):
     note = tmp_path / "note"
-    assert (info.look(str(note), [])["noted"], info.look(str(note), [])["holder"]) == ("", "")
-    note.write_text("b1\nroot@control (run 1a2b3c)\n")
-    found = info.look(str(note), [str(note)])
-    assert (found["noted"], found["holder"], found["needed"]) == ("b1", "root@control (run 1a2b3c)", True)
+    found = info.look(str(note), [])
+    assert (found["noted"], found["holder"], found["run"]) == ("", "", {})
+    for line, run in (("", {}), ('{"pid": 7}\n', {"pid": 7}), ("[7]\n", {}), ("{\n", {})):
+        note.write_text(f"b1\n{MINE}\n{line}")
+        found = info.look(str(note), [str(note)])
+        assert (found["noted"], found["holder"], found["needed"]) == ("b1", MINE, True)
+        assert found["run"] == run
+
+
+def of_run(holder, run=None, permit=None):
+    return {"broker_boot_seen": {"holder": holder, "run": run or {}}, "broker_permit_seen": permit}
+
+
+RUN = {"machine": "control", "since": "2026-11-27 10:03:11Z", "pid": 4711}
+PERMIT = {"holder": MINE, "broker": 2, "since_ms": 1795773900000, "remaining_ms": 712_000}
+
+
+def rivals(state, *hosts, take_over=""):
+    return reboot.reboot_rivals(hosts, take_over, lambda _: state)
+
+
+def test_what_an_ended_run_left_is_gone_on_with_though_it_has_the_permit():
+    left = rivals(runs.ENDED, of_run(MINE, RUN), of_run("", permit=PERMIT), {})
+    assert left == {"ended": [MINE], "why": ""}
+    assert rivals(runs.GOES_ON, of_run(""), {}) == {"ended": [], "why": ""}
+
+
+@pytest.mark.parametrize("take_over", ["", "1a2b3c"])
+def test_a_run_that_goes_on_keeps_another_away_whoever_says_that_it_is_over(take_over):
+    found = rivals(runs.GOES_ON, of_run("", permit=PERMIT), of_run(MINE, RUN), take_over=take_over)
+    assert found["ended"] == []
+    assert found["why"] == (
+        "root@control (run 1a2b3c) reboots hosts of these since 2026-11-27 10:03:11Z, from the machine control. "
+        "It has the stop permit for broker 2 since 2026-11-27 10:05:00Z. "
+        "It goes on, as process 4711 there. When it has ended, run this again"
+    )
+    between = rivals(runs.GOES_ON, of_run(MINE, RUN))
+    assert "from the machine control. It goes on, as process 4711" in between["why"]
+
+
+def test_a_run_elsewhere_may_go_on_while_it_has_the_permit_until_someone_says_that_it_does_not():
+    hosts = (of_run(MINE, RUN, permit=PERMIT),)
+    found = rivals(runs.ELSEWHERE, *hosts)
+    assert found["ended"] == []
+    assert (
+        "for broker 2 since 2026-11-27 10:05:00Z. Whether it goes on is not seen from here." in found["why"]
+    )
+    assert "free in 712 s at most; -e reboot_take_over=1a2b3c does not wait" in found["why"]
+    for name in ("1a2b3c", MINE):
+        assert rivals(runs.ELSEWHERE, *hosts, take_over=name) == {"ended": [MINE], "why": ""}
+    for name in ("2b3c", "1a2b3d", "c)"):
+        assert rivals(runs.ELSEWHERE, *hosts, take_over=name) == found
+
+
+def test_of_a_run_elsewhere_without_the_permit_nothing_is_taken_and_nothing_is_waited_for():
+    for permit in (None, {**PERMIT, "holder": "another"}):
+        assert rivals(runs.ELSEWHERE, of_run(MINE, RUN, permit=permit)) == {"ended": [], "why": ""}
+
+
+@pytest.mark.parametrize("since_ms", [-1, 2**62])
+def test_a_note_and_a_permit_of_an_earlier_release_or_by_hand_say_no_more_than_the_holder(since_ms):
+    words = rivals(runs.ELSEWHERE, of_run(MINE, permit={**PERMIT, "since_ms": since_ms}))["why"]
+    assert "(run 1a2b3c) reboots hosts of these. It has the stop permit for broker 2. Whether" in words

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ WHEELS = [
     ("kazoo-2.11.0-py2.py3-none-any.whl", "a" * 64),
     ("lz4-4.4.5-cp311-cp311-manylinux_2_17_x86_64.whl", "b" * 64),
 ]
+COMPILED = "landline-1.0-cp311-cp311-manylinux_2_36_x86_64.whl"
 
 
 def git(checkout, *arguments):
@@ -36,16 +38,19 @@ def checkout(tmp_path):
 def built(monkeypatch):
     """The releases' wheels, without the network: what they hold does not matter here."""
 
-    def wheel(directory: Path) -> Path:
-        path = directory / "landline-1.0-py3-none-any.whl"
-        path.write_bytes(b"the broker")
-        return path
+    def wheels(directory: Path, *, compiled: bool) -> list[Path]:
+        made = [directory / "landline-1.0-py3-none-any.whl"]
+        if compiled:
+            made.append(directory / COMPILED)
+        for path in made:
+            path.write_bytes(path.name.encode())
+        return made
 
     def download(directory: Path, _requirements: str, platform: str) -> None:
         for name, _ in WHEELS:
             (directory / name).write_bytes(platform.encode())
 
-    monkeypatch.setattr(release, "build_wheel", wheel)
+    monkeypatch.setattr(release, "build_wheels", wheels)
     monkeypatch.setattr(release, "download", download)
     monkeypatch.setattr(release.collection, "build", lambda *_: ("landline-cluster-1.0.tar.gz", b"roles"))
 
@@ -87,6 +92,20 @@ def test_a_version_has_one_content(built, tmp_path):
         "landline-1.0-cp311-x86_64.tar"
     ]
     assert sorted(made.made()["archives"]) == ["cp311-aarch64", "cp311-x86_64"]
+
+
+def test_compiled_code_is_in_the_archive_of_hosts_that_it_fits_and_the_pure_wheel_in_all(built, tmp_path):
+    hosts = ["cp311-x86_64", "cp311-aarch64", "cp312-x86_64"]
+    Release("1.0", tmp_path, compiled=True).make(Sources("c0ffee", {"file": b"one"}), "", hosts)
+    pins = {}
+    for host in hosts:
+        with tarfile.open(tmp_path / f"landline-1.0-{host}.tar") as archive:
+            requirements = archive.extractfile("requirements.txt")
+            assert requirements is not None
+            pins[host] = requirements.read().decode().count("--hash=")
+            assert (COMPILED in archive.getnames()) is (host == "cp311-x86_64")
+            assert "landline-1.0-py3-none-any.whl" in archive.getnames()
+    assert pins == {"cp311-x86_64": 2, "cp311-aarch64": 1, "cp312-x86_64": 1}
 
 
 def test_all_files_have_their_hash_in_the_list(built, tmp_path):

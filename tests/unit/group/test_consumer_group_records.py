@@ -118,10 +118,20 @@ def test_members_are_byte_for_byte_kafkas():
         b"\x03cl"
         b"\x09/1.1.1.1"
         b"\x03\x02t\x02u"
-        b"\0" + struct.pack(">i", 300_000) + b"\x08uniform" + b"\0"  # no regular expression
+        b"\0" + struct.pack(">i", 300_000) + b"\x08uniform"  # no regular expression
+        b"\x01\0\x01\0"  # one tagged field, which is null
     )
     assert encode_member(MEMBER) == encoded
     assert decode_member(encoded) == MEMBER
+
+
+def test_a_member_of_the_consumer_protocol_is_as_kafka_4_1_writes_it():
+    """Without its tagged field, which is null, Kafka 3.9 and 4.1 take it for a member of the classic protocol."""
+    written = bytes.fromhex("000000000263032f6802027400000000010001000100")  # by Kafka 4.1.1, and 3.9.1
+    member = MemberMetadataRecord(None, None, "c", "/h", ("t",), None, 1, None)
+    assert encode_member(member) == written
+    assert decode_member(written) == member
+    assert decode_member(written[:-4] + b"\0") == member
 
 
 def test_a_classic_member_is_a_tagged_struct_that_may_be_null():

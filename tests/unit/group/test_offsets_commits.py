@@ -9,6 +9,7 @@ import pytest
 from broker.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from broker.coordinator.group.records import OffsetAndMetadata, encode_offset_key, encode_offset_value
 from broker.protocol.errors import Errors
+from broker.utils.timer import TICK_MS
 from broker.utils.topic_partition import TopicPartition
 from tests.support.group_fakes import APPEND_ERRORS, SESSION_MS, START_WALL_MS, Harness
 
@@ -49,7 +50,7 @@ def test_member_commits_in_its_generation_only(h):
 def test_commit_is_a_sign_of_life(h):
     (member,) = h.stable_group()
     for _ in range(5):
-        h.advance(SESSION_MS - 1)
+        h.advance(SESSION_MS - TICK_MS)
         assert h.commit({TP: 5}, member.member_id, 1).result == {TP: Errors.NONE}
 
 

@@ -15,7 +15,7 @@ from broker.log.producers.markers import TransactionMarker, build_marker
 from broker.protocol.errors import Errors
 from broker.record.batch import iter_batches
 from broker.replication.transaction_markers import OffsetsMarker
-from broker.replication.transaction_verification import Question, VerifiedCallback
+from broker.replication.transaction_verification import Question, Unverified, VerifiedCallback
 from broker.utils.topic_partition import TopicPartition
 from tests.support.group_fakes import APPEND_ERRORS, Answers, Harness, recounted_bytes
 from tests.support.log_partitions import verification_over
@@ -97,6 +97,10 @@ class Asker:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Question, VerifiedCallback]] = []
+        self.known: Unverified | None = None
+
+    def verify_here(self, _question: Question) -> Unverified | None:
+        return self.known
 
     def verify(self, question: Question, then: VerifiedCallback) -> None:
         self.asked.append((question, then))
@@ -328,3 +332,14 @@ def test_offsets_of_an_unverified_transaction_are_not_written(
     again = h.commit_in_transaction({A: 5})
     asker.asked[1][1]({})
     assert again.result == {A: Errors.NONE}
+
+
+@pytest.mark.parametrize("error", [Errors.NONE, Errors.INVALID_TXN_STATE])
+def test_offsets_of_a_transaction_that_this_broker_coordinates_are_answered_at_once(
+    error: Errors, h: Transactions, tmp_path
+) -> None:
+    asker = Asker()
+    asker.known = {TopicPartition("__consumer_offsets", 0): error} if error else {}
+    h.coordinator.transactions.verification = verification_over(tmp_path, asker)
+    assert h.commit_in_transaction({A: 5}).result == {A: error}
+    assert not asker.asked

@@ -230,7 +230,7 @@ def test_a_full_disk_under_the_epoch_file_stops_flushes_but_not_appends(tmp_path
     log.append_as_leader(batch(b"a"), 5)
     with pytest.raises(KafkaError):
         log.flush()
-    assert (log.leader_epochs.latest_epoch, log.recovery_point) == (5, 0)
+    assert (log.leader_epochs.latest_epoch, log.recovery_point, log.health.failure) == (5, 0, None)
     monkeypatch.undo()
     log.flush()
     assert (LeaderEpochCache(log.dir).entries, log.recovery_point) == (((5, 0),), 1)

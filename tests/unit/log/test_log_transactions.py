@@ -16,9 +16,11 @@ from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.log import Log
 from broker.log.look_ups import read_region
 from broker.log.producers.open_transactions import OpenTransactions
+from broker.log.producers.producer_snapshot import encode_snapshot
 from broker.log.producers.verification import NOT_VERIFIED, Verifications
 from broker.log.results import AbortedTransaction, LogRead
 from broker.log.segments import txn_index
+from broker.log.segments.batch_file import LOG_SUFFIX
 from broker.log.segments.txn_index import TransactionIndex
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
@@ -341,9 +343,9 @@ def aborted_in(log: Log) -> int:
 # -- markers that are cut short
 
 
-def cut_marker(base_offset: int = 0) -> memoryview:
-    """A control batch with a valid checksum, whose record ends within the marker's value."""
-    record = Record(b"\0\0\0\1", b"\0\0\0", (), 1000)
+def cut_marker(base_offset: int = 0, key: bytes = b"\0\0\0\1") -> memoryview:
+    """A control batch with a valid checksum, whose record ends within the marker's value, or in its key before."""
+    record = Record(key, b"\0\0\0", (), 1000)
     options: dict[str, Any] = {
         "producer_id": PID,
         "producer_epoch": 0,
@@ -370,3 +372,98 @@ def test_a_follower_takes_what_comes_before_a_marker_that_is_cut_short(log, tmp_
     assert refusal(follower.append_as_follower, cut_marker(1)) is Errors.CORRUPT_MESSAGE
     assert follower.log_end_offset == 1
     assert follower.producer_state.has_open_transaction(PID)
+
+
+@pytest.fixture(
+    params=["after a crash", "after a clean stop without snapshots", "after the index was written"]
+)
+def load_again(request, tmp_path):
+    """Loads the log of ``tmp_path`` again, as after a stop."""
+
+    def load(log: Log) -> Log:
+        log.flush()
+        if request.param == "after a crash":
+            return open_log(tmp_path, clean=False)
+        if request.param == "after the index was written":
+            return open_log(tmp_path, clean=False, recovery_point=log.log_end_offset)
+        # Kafka would read the batches too: the only snapshot is the one before them.
+        log.producers.take_snapshot()
+        for snapshot in log.dir.glob("*.snapshot"):
+            snapshot.write_bytes(b"damaged")
+        return open_log(tmp_path)
+
+    return load
+
+
+def with_cut_marker(log: Log, key: bytes) -> None:
+    """Three transactions; the first one ends with a cut marker, the second one is aborted, the last one is open."""
+    write(log, b"first", pid=PID)
+    end(log, COMMIT, PID, coordinator=3)
+    write(log, b"second", pid=PID, sequence=1)
+    view = cut_marker(log.log_end_offset, key)
+    view[12:16] = bytes(4)  # the leader epoch
+    log.segments[0].append(view, [(3, 3, len(view), 1000)], 4096)
+    log.offsets.end = 4
+    write(log, b"other", pid=PID + 1)
+    end(log, ABORT, PID + 1)
+    write(log, b"open", pid=PID + 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "taken_as", "stable"),
+    [(b"\0\0\0\1", "commit", 6), (b"\0\0\0\0", "abort", 6), (b"\0\0\0", "nothing", 2), (b"", "nothing", 2)],
+)
+def test_a_log_with_a_marker_that_is_cut_short_is_loaded(log, load_again, capsys, key, taken_as, stable):
+    with_cut_marker(log, key)
+    loaded = load_again(log)
+    loaded.high_watermark = loaded.log_end_offset
+    assert loaded.log_end_offset == 7
+    assert loaded.last_stable_offset() == stable
+    assert loaded.producer_state.has_open_transaction(PID) == (taken_as == "nothing")
+    assert not loaded.producer_state.has_open_transaction(PID + 1)
+    assert loaded.producer_state.has_open_transaction(PID + 2)
+    aborted = look_ups.aborted_transactions(loaded.segments, 0, 7)
+    own = [(PID, 2, 3)] if taken_as == "abort" else []
+    assert [each[:3] for each in aborted] == [*own, (PID + 1, 4, 5)]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "marker_unreadable" in line]
+    for part in (f"taken_as={taken_as}", "offset=3", "00000000000000000000.log"):
+        assert part in line
+    # A marker of the coordinator ends what is still open, and an earlier coordinator stays fenced.
+    assert refusal(end, loaded, ABORT, PID, coordinator=2) is Errors.TRANSACTION_COORDINATOR_FENCED
+    end(loaded, ABORT, PID, coordinator=3)
+    loaded.high_watermark = loaded.log_end_offset
+    assert loaded.last_stable_offset() == 6
+
+
+@pytest.mark.parametrize(("clean", "index_interval_bytes"), [(True, 4096), (False, 4096), (False, 1)])
+@pytest.mark.parametrize("byte", [10, 61, 69])
+def test_a_marker_with_a_flipped_bit_costs_no_more_than_itself(
+    tmp_path, capsys, clean, index_interval_bytes, byte
+):
+    """The bit is in the batch's length, the record's length or the type of the marker."""
+    config = LogConfig(index_interval_bytes=index_interval_bytes)
+    log = open_log(tmp_path, config)
+    write(log, b"aborted", pid=PID)
+    before = log.segments[0].size
+    end(log, ABORT, PID)
+    write(log, b"other", pid=PID + 1)
+    end(log, ABORT, PID + 1)
+    write(log, b"open", pid=PID + 2)
+    log.roll()
+    log.flush()
+    path = log.segments[0].path(LOG_SUFFIX)
+    data = bytearray(path.read_bytes())
+    data[before + byte] ^= 1
+    path.write_bytes(data)
+    for snapshot in log.dir.glob("*.snapshot"):
+        snapshot.unlink()
+    (log.dir / f"{0:020d}.snapshot").write_bytes(encode_snapshot([]))
+    loaded = open_log(tmp_path, config, clean=clean, recovery_point=log.log_end_offset)
+    loaded.high_watermark = loaded.log_end_offset
+    assert loaded.log_end_offset == 5
+    assert loaded.producer_state.has_open_transaction(PID)
+    assert loaded.last_stable_offset() == 0
+    aborted = look_ups.aborted_transactions(loaded.segments, 0, 5)
+    own = [(PID, 0, 1)] if clean or index_interval_bytes == 1 else []  # otherwise the index was made again
+    assert [each[:3] for each in aborted] == [*own, (PID + 1, 2, 3)]
+    assert capsys.readouterr().out.count("log_damaged") == 1

@@ -120,7 +120,12 @@ def test_one_address_that_connects_all_the_time_does_not_use_up_the_rate_of_anot
 def test_many_idle_connections_are_closed_some_in_each_turn_and_told_of_in_one_line(api: Api) -> None:
     server = make_server(ConnectionQuotas(1_000, 1_000, {}), idle_ms=2_500)
     server.bind()
-    server.start(api, lambda: api.seen.append(server.connection_count))
+
+    def settle() -> bool:
+        api.seen.append(server.connection_count)
+        return False
+
+    server.start(api, settle)
     address = ("127.0.0.1", server.bound_ports["PLAINTEXT"])
     with ExitStack() as stack:
         stack.callback(server.stop)

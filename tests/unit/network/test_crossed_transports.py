@@ -64,7 +64,7 @@ class Crossed:
 @pytest.fixture
 def processor() -> Iterator[Processor]:
     quotas = ConnectionQuotas(100, 100, {})
-    made = Processor(0, Api(), lambda: None, max_frame_bytes=MAX_FRAME, idle_ms=-1, quotas=quotas)
+    made = Processor(0, Api(), lambda: False, max_frame_bytes=MAX_FRAME, idle_ms=-1, quotas=quotas)
     made.start()
     yield made
     made.stop()

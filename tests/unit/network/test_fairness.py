@@ -61,7 +61,7 @@ def test_dear_clients_come_last_and_share_one_part_of_a_turn_however_many_they_a
     settled = -1
     server = make_server(ConnectionQuotas(100, 100, {}))
     server.bind()
-    server.start(api, lambda: api.seen.append(settled))
+    server.start(api, lambda: bool(api.seen.append(settled)))
     address = ("127.0.0.1", server.bound_ports["PLAINTEXT"])
     holder, quick, *dear = [socket.create_connection(address, 10) for _ in range(22)]
     try:

@@ -13,6 +13,7 @@ from broker.network.request_channel import Request, Verdict
 from broker.network.socket_server import SocketServer
 from rig.wait import wait_until
 from tests.support.loops import bound_server
+from tests.support.network import frame
 
 WAIT_S = 30
 
@@ -125,8 +126,12 @@ def test_what_requests_put_off_is_settled_before_the_loop_waits_again() -> None:
         events.append(request.correlation_id)
         return answer_at_once(request)
 
+    def settle() -> bool:
+        events.append("settled")
+        return False
+
     server = bound_server()
-    server.start(dispatch, lambda: events.append("settled"))
+    server.start(dispatch, settle)
     try:
         with socket.create_connection(("127.0.0.1", server.bound_ports["PLAINTEXT"]), WAIT_S) as client:
             payload = struct.pack(">hhih", 3, 1, 0, 1) + b"c"
@@ -139,3 +144,77 @@ def test_what_requests_put_off_is_settled_before_the_loop_waits_again() -> None:
         server.stop()
     first = events.index(1)
     assert events[first : first + 3] == [1, 2, "settled"]
+
+
+def test_what_is_left_until_the_answers_are_sent_comes_after_them() -> None:
+    has_answer = threading.Event()
+    had_answer: list[bool] = []
+    turns: list[str] = []
+
+    def dispatch(request: Request) -> Verdict:
+        turns.append("asked")
+        return answer_at_once(request)
+
+    def settle() -> bool:
+        match turns[-1:]:
+            case ["asked"]:
+                turns.append("left for later")
+                return True
+            case ["left for later"]:
+                had_answer.append(has_answer.wait(WAIT_S))
+                turns.append("done")
+        return False
+
+    server = bound_server()
+    server.start(dispatch, settle)
+    try:
+        with socket.create_connection(("127.0.0.1", server.bound_ports["PLAINTEXT"]), WAIT_S) as client:
+            payload = struct.pack(">hhih", 3, 1, 7, 1) + b"c"
+            client.sendall(struct.pack(">i", len(payload)) + payload)
+            assert client.recv(100) == struct.pack(">ii", 4, 7)
+            has_answer.set()
+            wait_until(lambda: turns == ["asked", "left for later", "done"], WAIT_S)
+    finally:
+        server.stop()
+    assert had_answer == [True]
+
+
+def test_a_peer_whose_requests_leave_work_for_later_keeps_nobody_waiting() -> None:
+    """Each request is answered as the turn settles, and leaves something until its answer is sent."""
+    mine, arrival, yours, both_sent = range(1, 101), 999, 1_000, threading.Event()
+    waiting: list[Request] = []
+    events: list[int] = []
+
+    def dispatch(request: Request) -> Verdict:
+        events.append(request.correlation_id)
+        if request.correlation_id == mine[0]:
+            assert both_sent.wait(WAIT_S)
+        if request.correlation_id in {arrival, yours}:
+            return answer_at_once(request)
+        request.keep()
+        waiting.append(request)
+        return Verdict.QUEUED
+
+    def settle() -> bool:
+        answered = len(waiting)
+        while waiting:
+            answer_at_once(waiting.pop())
+        return answered > 0
+
+    server = bound_server()
+    server.start(dispatch, settle)
+    address = ("127.0.0.1", server.bound_ports["PLAINTEXT"])
+    try:
+        with (
+            socket.create_connection(address, WAIT_S) as peer,
+            socket.create_connection(address, WAIT_S) as other,
+        ):
+            other.sendall(frame(arrival))
+            assert other.recv(100) == struct.pack(">ii", 4, arrival)  # so the Processor has it
+            peer.sendall(b"".join(frame(number) for number in mine))
+            other.sendall(frame(yours))
+            both_sent.set()
+            wait_until(lambda: len(events) == 102, WAIT_S)
+    finally:
+        server.stop()
+    assert events.index(yours) < 10

@@ -19,8 +19,8 @@ from broker.network.transport import PlainTransport
 from broker.replication.delayed_fetch import DelayedFetch, FetchParams
 
 
-class Watched(Connection):
-    """One that can be told of when it is freed."""
+class Witness:
+    """Freed with what holds it. Nothing can be told of the end of an object of a compiled class itself."""
 
 
 @pytest.fixture(autouse=True)
@@ -31,36 +31,52 @@ def without_the_collector() -> Iterator[None]:
 
 
 @pytest.fixture
-def connection() -> Iterator[list[Watched]]:
+def witness() -> list[Witness]:
     """In a list, so that a test can let go of it."""
+    return [Witness()]
+
+
+@pytest.fixture
+def connection(witness: list[Witness]) -> Iterator[list[Connection]]:
+    """In a list too. It holds the witness, and itself."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        made = Watched(
+        made = Connection(
             PlainTransport(ours), ConnectionInfo("1", "127.0.0.1", "PLAINTEXT", "PLAINTEXT"), 1 << 20, 0
         )
-        made.on_answer = partial(lambda _connection, _request: None, made)
+        made.on_answer = partial(lambda _connection, _witness, _request: None, made, witness[0])
         held = [made]
         del made
         yield held
 
 
-def test_a_connection_is_freed_when_it_leaves(connection: list[Watched]) -> None:
-    seen = weakref.ref(connection[0])
+def test_a_connection_is_freed_when_it_leaves(connection: list[Connection], witness: list[Witness]) -> None:
+    seen = weakref.ref(witness.pop())
+    assert seen() is not None
     connection.pop().leave()
     assert seen() is None
 
 
-def test_a_fetch_that_waits_is_freed_with_its_connection(connection: list[Watched]) -> None:
+def test_a_fetch_that_waits_is_freed_with_its_connection(
+    connection: list[Connection], witness: list[Witness]
+) -> None:
     info = connection[0].info
     request = Request(1, 11, 7, None, memoryview(b""), info, 0, connection[0].on_answer)
     answered: list[Request] = []
     params = FetchParams(-1, -1, 500, 1, 1 << 20)
-    waiting = DelayedFetch(params, [], lambda _partition: None, partial(answered.append, request))
+    mine = Witness()
+    waiting = DelayedFetch(
+        params,
+        [],
+        lambda _partition: None,
+        partial(lambda _witness, request, _: answered.append(request), mine, request),
+    )
     request.on_abandon = waiting.abandon
     info.waiting = waiting
     connection[0].in_flight.append(request)
-    seen = weakref.ref(waiting)
-    del request, waiting, info
+    seen = weakref.ref(mine)
+    del request, waiting, info, mine
+    assert seen() is not None
     connection.pop().leave()
     assert seen() is None
     assert answered == []

@@ -26,6 +26,7 @@ from broker.protocol.fetch_requests import TopicKey
 from broker.protocol.primitives import INT32
 from broker.protocol.produce_messages import (
     PartitionResponse,
+    encode_one_response,
     encode_produce_response,
     parse_produce_request,
 )
@@ -81,6 +82,54 @@ def test_produce_response_is_read_by_kio(version: int) -> None:
         assert second.error_message == "moved"
     if version >= 10:
         assert (second.current_leader.leader_id, second.current_leader.leader_epoch) == (2, 5)
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@pytest.mark.parametrize("throttle_ms", [0, 7])
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        PartitionResponse(Errors.NONE, 10, -1, 2),
+        PartitionResponse(Errors.NOT_LEADER_OR_FOLLOWER, leader=(2, 5)),
+        PartitionResponse(Errors.INVALID_RECORD, message="bad", record_errors=((3, "worse"),)),
+    ],
+)
+def test_the_response_for_one_partition_has_the_same_bytes_as_one_of_several(
+    version: int, throttle_ms: int, outcome: PartitionResponse
+) -> None:
+    for topic in ("t", "é" * 100):
+        expected = encode_produce_response(version, [(topic, [(4, outcome)])], throttle_ms)
+        assert encode_one_response(version, topic, 4, outcome, throttle_ms) == expected
+
+
+_TEXTS = st.none() | st.text(max_size=200)
+_INT32S = st.integers(-(1 << 31), (1 << 31) - 1)
+_INT64S = st.integers(-(1 << 63), (1 << 63) - 1)
+_OUTCOMES = st.builds(
+    PartitionResponse,
+    st.just(Errors.NONE) | st.sampled_from(Errors),
+    _INT64S,
+    _INT64S,
+    _INT64S,
+    _TEXTS,
+    st.none() | st.tuples(_INT32S, _INT32S),
+    st.lists(st.tuples(_INT32S, _TEXTS), max_size=3),
+)
+
+
+@given(
+    version=st.sampled_from(PRODUCE_VERSIONS),
+    topic=st.text(max_size=200),
+    index=_INT32S,
+    outcome=_OUTCOMES
+    | _OUTCOMES.map(lambda each: each._replace(message=None, leader=None, record_errors=())),
+    throttle_ms=st.just(0) | st.integers(0, (1 << 31) - 1),
+)
+def test_any_response_for_one_partition_has_the_same_bytes_as_one_of_several(
+    version: int, topic: str, index: int, outcome: PartitionResponse, throttle_ms: int
+) -> None:
+    expected = encode_produce_response(version, [(topic, [(index, outcome)])], throttle_ms)
+    assert encode_one_response(version, topic, index, outcome, throttle_ms) == expected
 
 
 @pytest.fixture

@@ -159,6 +159,14 @@ def test_varints_round_trip(value):
     assert decode_varint(out, 0) == (value, len(out))
 
 
+def test_records_of_every_short_length_survive_the_round_trip():
+    written = [Record(bytes(n), None if n % 3 else bytes(2 * n), timestamp=5 + n) for n in range(300)]
+    batch = memoryview(build_batch(written, base_offset=7))
+    assert iter_records(batch, read_header(batch)) == [
+        record._replace(offset=7 + n) for n, record in enumerate(written)
+    ]
+
+
 def test_endless_and_cut_varints_are_refused():
     for data in (b"\xff" * 20, b"\x80", b""):
         with pytest.raises(RecordFormatError):

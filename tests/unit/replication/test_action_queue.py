@@ -125,3 +125,40 @@ def test_an_action_that_fails_keeps_no_other_from_being_done() -> None:
     assert sorted(tried) == [A, B]
     with pytest.raises(ValueError, match="a"):
         actions.add(A, False)
+
+
+def test_what_may_come_after_the_answers_is_done_when_they_are_sent(done: Done) -> None:
+    after: list[str] = []
+    done.actions.settle()
+    done.actions.after_answers(lambda: after.append("first"))
+    done.actions.add(A, True)
+    assert done.actions.settle()
+    assert (done.calls, after) == ([(A, True)], [])
+    done.actions.after_answers(lambda: after.append("second"))
+    assert done.actions.settle()  # the answers are sent
+    assert after == ["first"]
+    assert not done.actions.settle()
+    assert after == ["first", "second"]
+
+
+def test_a_thread_that_sends_no_answers_does_everything_at_once(done: Done) -> None:
+    after: list[str] = []
+    with done.actions.putting_off():
+        done.actions.after_answers(lambda: after.append("at once"))
+        assert after == ["at once"]
+
+
+def test_what_fails_after_the_answers_keeps_nothing_else_from_being_done(done: Done) -> None:
+    after: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("first")
+
+    done.actions.settle()
+    done.actions.after_answers(fail)
+    done.actions.after_answers(lambda: after.append("second"))
+    assert done.actions.settle()
+    with pytest.raises(ValueError, match="first"):
+        done.actions.settle()
+    assert after == ["second"]
+    assert not done.actions.settle()

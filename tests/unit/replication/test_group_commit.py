@@ -50,17 +50,17 @@ class Site:
         self.fails = False
         self.gate = threading.Event()
         self.gate.set()
-        flush = self.log.flush
+        sync = self.log.sync_records
 
-        def counted(up_to: int | None = None) -> None:
+        def counted() -> None:
             self.syncs += 1
             if not self.gate.wait(30):
                 raise TimeoutError
             if self.fails:
                 raise KafkaError(Errors.KAFKA_STORAGE_ERROR, "no disk")
-            flush(up_to)
+            sync()
 
-        self.log.flush = counted  # type: ignore[method-assign]
+        self.log.sync_records = counted  # type: ignore[method-assign]
 
     def append(self, acks: int) -> list[PartitionResponse]:
         """Sends one record; the list has the answer once there is one."""

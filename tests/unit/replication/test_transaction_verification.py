@@ -85,8 +85,13 @@ class World:
         self.addresses: dict[str, BrokerAddress | None] = {}
         self.answers: dict[str, list[Mapping[TopicPartition, Errors]]] = {}
         self.unreachable = False
+        self.own_errors: dict[TopicPartition, Errors] | None = None
         self.manager = AddPartitionsToTxnManager(
-            7, lambda name: self.addresses.get(name, HERE), self._channel, Metrics()
+            7,
+            lambda name: self.addresses.get(name, HERE),
+            self._channel,
+            lambda _question: self.own_errors,
+            Metrics(),
         )
 
     def _channel(self, address: BrokerAddress, _client_id: str) -> Any:
@@ -117,6 +122,20 @@ def test_what_is_part_of_the_transaction_is_verified(world: World) -> None:
     world.coordinators[HERE].codes[B] = Errors.TRANSACTION_ABORTABLE
     world.ask("t", A, B)
     assert world.answer() == {B: Errors.TRANSACTION_ABORTABLE}
+
+
+def test_a_broker_that_coordinates_the_transaction_answers_itself_without_a_request(world: World) -> None:
+    question = Question(Producer("t", 5, 0), [A, B], knows_abortable=True)
+    assert world.manager.verify_here(question) is None  # another one coordinates it
+    world.own_errors = {}
+    assert world.manager.verify_here(question) == {}
+    world.own_errors = {B: Errors.TRANSACTION_ABORTABLE}
+    assert world.manager.verify_here(question) == {B: Errors.TRANSACTION_ABORTABLE}
+    old = question._replace(knows_abortable=False)
+    assert world.manager.verify_here(old) == {B: Errors.INVALID_TXN_STATE}
+    world.own_errors = {A: Errors.PRODUCER_FENCED}
+    assert world.manager.verify_here(question) == {A: Errors.INVALID_PRODUCER_EPOCH}
+    assert not world.coordinators[HERE].requests
 
 
 @pytest.mark.parametrize(
@@ -245,6 +264,9 @@ def test_only_the_begin_of_a_transaction_is_verified(tmp_path) -> None:
     asked: list[Question] = []
 
     class Sender:
+        def verify_here(self, question: Question) -> None:
+            asked.append(question)
+
         def verify(self, question: Question, then: Any) -> None:
             asked.append(question)
             then({})
@@ -253,12 +275,14 @@ def test_only_the_begin_of_a_transaction_is_verified(tmp_path) -> None:
     verification = TransactionVerification({TP: partition}.get, Sender(), lambda: enabled)
     producer = Producer("t", 5, 0)
     guards = verification.begin(producer, {TP: 0, B: 0})  # B is led elsewhere
-    assert verification.verify(producer, guards, lambda _unverified: None, knows_abortable=True)
-    assert [question.partitions for question in asked] == [[TP]]
+    assert verification.verify_here(producer, guards, knows_abortable=True) is None
+    verification.verify(producer, guards, lambda _unverified: None, knows_abortable=True)
+    assert [question.partitions for question in asked] == [[TP], [TP]]
     write(partition.log, b"v", pid=5, guard=guards[TP])
     again = verification.begin(producer, {TP: 1})
     assert again == {TP: NOT_VERIFIED}
-    assert not verification.verify(producer, again, lambda _unverified: None, knows_abortable=True)
+    assert verification.verify_here(producer, again, knows_abortable=True) == {}
+    assert len(asked) == 2
     end(partition.log, ABORT, 5)
     assert verification.begin(producer, {TP: 1})[TP] is not NOT_VERIFIED
     enabled = False

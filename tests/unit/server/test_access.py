@@ -81,6 +81,20 @@ def test_an_authorizer_that_fails_has_denied() -> None:
     assert not ctx.access.allows_any(request(), AclOperation.WRITE, TOPIC)
 
 
+@pytest.mark.parametrize("answer", [None, 0, 1, "x"])
+def test_what_an_authorizer_of_somebody_elses_answers_counts_by_its_truth(answer: Any) -> None:
+    class Loose(Authorizer):
+        def authorize(self, requester, operation, resource_type, name) -> Any:
+            return answer
+
+        def authorize_any(self, requester, operation, resource_type) -> Any:
+            return answer
+
+    access = guarded(Loose()).access
+    assert access.allows(request(), AclOperation.WRITE, TOPIC, "t") is bool(answer)
+    assert access.allows_any(request(), AclOperation.WRITE, TOPIC) is bool(answer)
+
+
 def test_a_denial_is_logged_with_who_what_and_where() -> None:
     with capture_logs() as logs:
         allowed(guarded(Rules()), request(), AclOperation.DESCRIBE_CONFIGS, TOPIC, "orders")
@@ -151,6 +165,7 @@ ASKED_FOR_ELEMENTS = {
     ApiKey.OFFSET_FETCH,
     ApiKey.FIND_COORDINATOR,
     ApiKey.DESCRIBE_GROUPS,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     ApiKey.LIST_GROUPS,
     ApiKey.CREATE_TOPICS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +19,12 @@ from broker.protocol.errors import Errors, ProtocolError, TooManyElements
 from broker.protocol.fetch_requests import parse_fetch_request
 from broker.protocol.produce_messages import parse_produce_request
 from broker.server.admission import RULES, Place, Rule
-from broker.server.apis.context import ApiContext
+from broker.server.apis import join_group
 from broker.server.apis.table import ROUTES, Apis
 from broker.server.broker_peers import BrokerPeers
 from broker.server.quotas import QuotaManagers
+from tests.support.contexts import context_of
+from tests.support.group_fakes import Harness
 from tests.support.valid_requests import ALL_VERSIONS, World, body
 
 KIB = 1024
@@ -102,9 +105,6 @@ class Handlers:
         self.of_brokers.append(work)
         return True
 
-    submit_for = ApiContext.submit_for
-    queue_for = ApiContext.queue_for
-
 
 def request_of(api_key: ApiKey, version: int, content: bytes) -> Request:
     # An address of its own, for refusals of one are told of once a second.
@@ -113,11 +113,15 @@ def request_of(api_key: ApiKey, version: int, content: bytes) -> Request:
 
 
 def apis(handlers: Handlers) -> Apis:
-    return Apis(handlers)  # type: ignore[arg-type]
+    return Apis(context_of(handlers))
 
 
 def int32(number: int) -> bytes:
     return struct.pack(">i", number)
+
+
+def string(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()
 
 
 def uvarint(number: int) -> bytes:
@@ -320,6 +324,26 @@ def test_what_computes_for_long_is_dear_and_what_waits_for_others_is_not(
     handlers = Handlers()
     apis(handlers).dispatch(request_of(key, version, content))
     assert handlers.dear == [dear]
+
+
+def test_who_joins_a_group_whose_partitions_the_broker_assigns_is_dear_and_no_other(monkeypatch) -> None:
+    """An assignment among a thousand members takes tens of milliseconds, whatever a small JoinGroup says."""
+    joined: list[str] = []
+    monkeypatch.setattr(join_group, "handle", lambda _request, message, _ctx: joined.append(message.group_id))
+    handlers = Handlers()
+    coordinator = Harness().coordinator
+    coordinator.consumers = SimpleNamespace(has="of-kafka-4".__eq__)  # type: ignore[assignment]
+    handlers.group_coordinator = coordinator  # type: ignore[attr-defined]
+    rest = int32(30_000) + string("") + string("consumer") + int32(0)
+    dispatched = [
+        apis(handlers).dispatch(request_of(ApiKey.JOIN_GROUP, 0, string(group) + rest))
+        for group in ("classic", "of-kafka-4")
+    ]
+    assert dispatched == [Verdict.SERVED, Verdict.QUEUED]
+    assert joined == ["classic"]
+    assert handlers.dear == [True]
+    handlers.work.pop()()
+    assert joined == ["classic", "of-kafka-4"]
 
 
 @pytest.mark.parametrize(

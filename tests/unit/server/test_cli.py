@@ -1,5 +1,6 @@
 """The command's arguments, and how a broker's process starts and stops: with a server that can be told to hang."""
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from broker import __version__
-from broker.__main__ import EXIT_CONFIG, EXIT_OK, EXIT_USAGE, main
+from broker.__main__ import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from broker.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, OffsetCheckpoint
 from broker.log.sealed_file import replace_file
 from broker.server.daemon import TRANSITIONS, Event, State
+from broker.utils.compiled import MANIFEST
 from broker.utils.topic_partition import TopicPartition
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -314,6 +316,25 @@ def test_a_hang_up_stops_a_broker_that_has_no_file_or_whose_terminal_was_closed(
         running.process.send_signal(signal.SIGHUP)
         code, out, _ = running.end()
     assert (code, out) == (0, "stopping\nstopped\n")
+
+
+def test_compiled_code_of_unknown_sources_is_refused_before_it_runs(tmp_path):
+    shutil.copytree(
+        REPOSITORY / "broker",
+        tmp_path / "broker",
+        ignore=shutil.ignore_patterns("__pycache__", "*.so", MANIFEST),
+    )
+    (tmp_path / "broker/network/processor.abi3.so").write_bytes(b"no code at all")
+    done = subprocess.run(
+        [sys.executable, "-m", "broker", "standalone", "--data-dir", tmp_path / "data", "--port", "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == EXIT_FAILED
+    assert "nothing says what they were compiled from" in done.stderr
+    assert f"find {tmp_path}/broker -name '*.so' -delete" in done.stderr
 
 
 def test_a_failed_start_says_why_and_fails(tmp_path):

@@ -17,6 +17,7 @@ from broker.record.batch import Record, assemble, build_batch, read_header, reco
 from broker.record.message_set import Message, each_inner, each_message
 from broker.replication.delayed_fetch import FetchEntry
 from broker.server.apis.fetch_old import for_older_readers, read_converted
+from broker.server.passed_over import PassedOver
 from broker.utils.topic_partition import TopicPartition
 from tests.support.logs import open_log
 from tests.support.times import NOW_MS
@@ -51,7 +52,7 @@ def read(
         magic=magic,
         most_bytes=most_bytes,
         at_least_one=at_least_one,
-    )
+    ).messages
 
 
 def offsets(data: bytes) -> list[int]:
@@ -141,11 +142,65 @@ def test_markers_that_fill_more_than_the_limit_do_not_hold_a_reader_up(log: Log)
     assert offsets(read(log, 2, most_bytes=1)) == [3]
 
 
+def read_on(log: Log, passed: PassedOver, offset: int, *, magic: int = 1) -> list[int]:
+    """The offsets that a request gets which gives up after 500 bytes without a record."""
+    found = read_converted(
+        log,
+        offset,
+        log.log_end_offset,
+        magic=magic,
+        most_bytes=1 << 20,
+        at_least_one=True,
+        begin=passed.begin(log, offset),
+        most_skipped=500,
+    )
+    passed.note(log, offset, log.generation, found.next_offset)
+    return offsets(found.messages)
+
+
+def with_many_markers(log: Log, *, last: int) -> None:
+    """A record at 0, many markers, and a record at ``last``."""
+    append(log, 1)
+    while log.log_end_offset < last:
+        end(log, COMMIT, 1)
+    append(log, 1)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_reader_comes_past_more_markers_than_one_request_searches(log: Log, magic: int) -> None:
+    passed = PassedOver()
+    with_many_markers(log, last=6_000)
+    assert read_on(log, passed, 0, magic=magic) == [0]
+    answers = [read_on(log, passed, 1, magic=magic) for _ in range(6)]
+    assert answers == [[], [], [], [6_000], [6_000], [6_000]]
+
+
+def test_what_was_searched_counts_only_for_the_log_as_it_was(log: Log, tmp_path: Path) -> None:
+    passed = PassedOver()
+    with_many_markers(log, last=3_000)
+    assert read_on(log, passed, 1) == []
+    assert passed.begin(log, 1) > 1_000
+    log.truncate_to(500)
+    assert passed.begin(log, 1) == 1
+    append(log, 1)
+    assert read_on(log, passed, 1) == [500]
+    other = open_log(tmp_path / "other")
+    with_many_markers(other, last=2)
+    assert read_on(other, passed, 1) == [2]
+
+
+def test_no_more_is_remembered_of_searches_than_fits(log: Log) -> None:
+    passed = PassedOver()
+    for offset in range(2_000):
+        passed.note(log, offset, log.generation, offset + 1)
+    assert [passed.begin(log, offset) for offset in (0, 999, 1_000, 1_999)] == [0, 999, 1_001, 2_000]
+
+
 def test_nothing_comes_from_the_end_offset_on(log: Log) -> None:
     append(log, 2)
     append(log, 2)
     limited = read_converted(log, 0, 2, magic=1, most_bytes=1 << 20, at_least_one=True)
-    assert offsets(limited) == [0, 1]
+    assert offsets(limited.messages) == [0, 1]
     assert read(log, 4) == b""
 
 

@@ -27,11 +27,11 @@ from broker.replication.transaction_verification import (
 )
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.apis import produce
-from broker.server.apis.context import ApiContext
 from broker.server.quotas import QuotaManagers
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.timer import Timer
 from broker.utils.topic_partition import TopicPartition
+from tests.support.contexts import context_of
 from tests.support.logs import TP, Alone
 from tests.support.transactions import ABORT, end, transactional
 
@@ -39,8 +39,8 @@ PID = 5
 
 
 class Site:
-    """A broker that leads one partition, and a coordinator that answers when the test wants. What goes to handlers
-    waits in ``work``; with ``full`` they take nothing.
+    """A broker that leads one partition, and a coordinator that answers when the test wants; what is ``known`` the
+    broker answers itself. What goes to handlers waits in ``work``; with ``full`` they take nothing.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -58,6 +58,7 @@ class Site:
         )
         self.partition = self.lead(TP)
         self.asked: list[tuple[Question, VerifiedCallback]] = []
+        self.known: Unverified | None = None
         self.work: list[Callable[[], None]] = []
         self.full = False
         self.access: Any = None
@@ -74,6 +75,9 @@ class Site:
         partition.make_leader(PartitionRole(topic_partition, None, 1, 1, 0, (1,), 0, (1,)))
         return partition
 
+    def verify_here(self, _question: Question) -> Unverified | None:
+        return self.known
+
     def verify(self, question: Question, then: VerifiedCallback) -> None:
         self.asked.append((question, then))
 
@@ -83,9 +87,6 @@ class Site:
         if not self.full:
             self.work.append(work)
         return not self.full
-
-    submit_for = ApiContext.submit_for
-    queue_for = ApiContext.queue_for
 
     def answer(self, unverified: Unverified | None = None) -> None:
         """The coordinator's answer, then the handler's work."""
@@ -130,7 +131,7 @@ class Sent:
             0,
             lambda _request: None,
         )
-        self.verdict = produce.handle(self.request, site)  # type: ignore[arg-type]
+        self.verdict = produce.handle(self.request, context_of(site))
         received[:] = bytes(len(received))  # the network thread uses its buffer again
 
     @property
@@ -189,6 +190,20 @@ def test_what_is_not_verified_is_not_appended(version: int, code: Errors, error:
     site.answer({TP: code})
     assert sent.response.error_code == error
     assert site.partition.log.log_end_offset == 0
+
+
+def test_a_broker_that_coordinates_the_transaction_appends_at_once(site: Site) -> None:
+    site.known = {}
+    sent = Sent(site)
+    assert (sent.verdict, sent.response.base_offset) == (Verdict.SERVED, 0)
+    assert (site.asked, site.work) == ([], [])
+
+
+def test_what_its_own_coordinator_denies_is_not_appended(site: Site) -> None:
+    site.known = {TP: Errors.INVALID_TXN_STATE}
+    sent = Sent(site)
+    assert (sent.verdict, sent.response.error_code) == (Verdict.SERVED, Errors.INVALID_TXN_STATE)
+    assert (site.asked, site.partition.log.log_end_offset) == ([], 0)
 
 
 def test_a_producer_retries_if_no_handler_is_free_after_the_verification(site: Site) -> None:

@@ -1,7 +1,9 @@
 """The stop permit has one holder, who may die; a turn waits, says for what, and leaves the permit free."""
 
+import json
 import threading
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,6 +17,7 @@ from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.session_end import Session
 from broker.zookeeper.store import ConnectionLossError
+from rig.wait import wait_until
 
 MINUTE_MS = 60_000
 ORDERS = TopicPartition("orders", 7)
@@ -105,6 +108,37 @@ def test_one_has_the_permit_and_the_next_is_told_who(store):
     assert permit.take(lease("deploy-2", 1)) is not None, "nobody frees what is another's"
     permit.free("deploy-1", 3)
     assert permit.take(lease("deploy-2", 1)) is None
+
+
+def test_it_is_told_since_when_the_permit_is_held_which_renewals_keep(store):
+    permit = StopPermit(store)
+    assert permit.held() is None
+    assert permit.take(lease()) is None
+    first = permit.held()
+    assert first.lease.since_ms > 0
+    assert (
+        f"for broker 3 since {datetime.fromtimestamp(first.lease.since_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z: it waits"
+        in str(first)
+    )
+    stamped = store.get(PERMIT)[1].mtime_ms
+    wait_until(lambda: permit.take(lease()) is None and store.get(PERMIT)[1].mtime_ms > stamped)
+    assert permit.held().lease.since_ms == first.lease.since_ms
+    told = json.loads(permit.held().to_json())
+    assert (told["holder"], told["broker"], told["since_ms"]) == ("deploy-1", 3, first.lease.since_ms)
+    assert 0 < told["remaining_ms"] <= MINUTE_MS
+    permit.free("deploy-1", 3)
+    assert permit.held() is None
+
+
+def test_a_permit_of_a_release_that_noted_no_beginning_and_one_of_no_year_are_told_without_it(store):
+    permit = StopPermit(store)
+    assert permit.take(lease()) is None
+    told = json.loads(store.get(PERMIT)[0])
+    for since in ({}, {"since_ms": 2**62}):
+        store.set(
+            PERMIT, json.dumps({**{k: v for k, v in told.items() if k != "since_ms"}, **since}).encode()
+        )
+        assert "held by deploy-1 for broker 3: it waits" in str(permit.take(lease("deploy-2", 1)))
 
 
 def test_the_same_holder_stops_its_next_broker_when_the_last_one_is_back(store):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,11 +14,12 @@ from broker.network.request_channel import ConnectionInfo, Request, Verdict
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
-from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
 from broker.server.quotas import QuotaManagers
 from tests.support.clocks import ManualClock
+from tests.support.contexts import context_of
+from tests.support.group_fakes import Harness
 from tests.support.valid_requests import World, body
 
 BROKER, STRANGER = "10.0.0.1", "10.0.0.9"
@@ -65,11 +65,8 @@ class Cluster:
             pause=lambda _s: None,
         )
         self.quotas = QuotaManagers()
-        self.group_coordinator = SimpleNamespace(consumers=SimpleNamespace(enabled=False))
-        self.apis = Apis(self)  # type: ignore[arg-type]
-
-    submit_for = ApiContext.submit_for
-    queue_for = ApiContext.queue_for
+        self.group_coordinator = Harness().coordinator
+        self.apis = Apis(context_of(self))
 
     def _registered(self) -> list[Speaker]:
         self.reads += 1

@@ -19,6 +19,7 @@ from broker.zookeeper.znodes import (
     BrokerRegistration,
     LeaderAndIsr,
     LeaderRecoveryState,
+    MemberEpochs,
     TopicAssignment,
 )
 
@@ -236,6 +237,13 @@ def test_numbers_that_no_request_can_carry_are_refused_where_they_are_read():
     ):
         with pytest.raises(BadZnodeError, match="no int"):
             decode(data)
+
+
+@pytest.mark.parametrize("epochs", [((1 << 31, 5),), ((1, 1 << 63),)])
+def test_member_epochs_that_no_request_can_carry_are_refused(epochs):
+    state = LeaderAndIsr(1, 0, (1,), 1, epochs=MemberEpochs(epochs, configs="c"))
+    with pytest.raises(BadZnodeError, match="no int"):
+        znodes.decode_state(T0, znodes.encode_state(state), 1)
 
 
 @pytest.mark.parametrize("text", [b'"\\ud800"', b'{"a":["x\\uDFFFy"]}', b'"\xed\xa0\x80"'])

@@ -61,7 +61,7 @@ def join(
         member = heartbeats.advance(
             group,
             before,
-            _as_heartbeat(request, member_id, topics, limits),
+            _as_heartbeat(request, member_id, before, topics, limits),
             now,
             limits=limits,
             topics=topics,
@@ -70,7 +70,7 @@ def join(
     except KafkaError as error:
         refusal = JoinResult(request.member_id, error.error_code)
         return [Reply(request.respond, refusal), *store(group.unstored)]
-    group.awaited[member.member_id] = now.monotonic_ms + request.rebalance_timeout_ms
+    group.awaited.set(member.member_id, now.monotonic_ms + request.rebalance_timeout_ms)
     result = JoinResult(
         member.member_id, Errors.NONE, member.member_epoch, CONSUMER_PROTOCOL_TYPE, _protocol_of(member)
     )
@@ -89,7 +89,7 @@ def sync(group: ConsumerGroup, request: SyncRequest, now: Moment, limits: Consum
         if error.error_code is Errors.REBALANCE_IN_PROGRESS:
             _await_join(group, group.members[request.member_id], now)
         return [Reply(request.respond, SyncResult(error.error_code))]
-    group.awaited.pop(member.member_id, None)
+    group.awaited.drop(member.member_id)
     heartbeats.extend_session(group, member, now, limits)
     result = SyncResult(
         Errors.NONE,
@@ -190,9 +190,15 @@ def _joining_member(group: ConsumerGroup, request: JoinRequest, member_id: str) 
 
 
 def _as_heartbeat(
-    request: JoinRequest, member_id: str, topics: ClusterTopics, limits: ConsumerGroupLimits
+    request: JoinRequest,
+    member_id: str,
+    before: ConsumerMember | None,
+    topics: ClusterTopics,
+    limits: ConsumerGroupLimits,
 ) -> HeartbeatRequest:
-    """What the JoinGroup says, as a heartbeat says it. Raises :class:`KafkaError`."""
+    """What the JoinGroup says, as a heartbeat says it. A static member that used the consumer protocol ``before``
+    gives its regular expression up; others never had one. Raises :class:`KafkaError`.
+    """
     try:
         subscription = decode_subscription(request.protocols[0][1])
     except MalformedRecord as error:
@@ -207,7 +213,7 @@ def _as_heartbeat(
         rack_id=subscription.rack_id or None,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         subscribed_names=subscription.topics,
-        subscribed_regex="",
+        subscribed_regex="" if before is not None and before.subscribed_regex else None,
         owned=by_id(subscription.owned, topics),
         classic=ClassicMemberRecord(request.session_timeout_ms, request.protocols),
     )
@@ -281,7 +287,8 @@ def _must_join(group: ConsumerGroup, member: ConsumerMember, topics: ClusterTopi
 
 
 def _await_join(group: ConsumerGroup, member: ConsumerMember, now: Moment) -> None:
-    group.awaited.setdefault(member.member_id, now.monotonic_ms + member.rebalance_timeout_ms)
+    if member.member_id not in group.awaited:
+        group.awaited.set(member.member_id, now.monotonic_ms + member.rebalance_timeout_ms)
 
 
 def _protocol_of(member: ConsumerMember) -> str:

@@ -13,7 +13,9 @@ from enum import Enum
 from typing import Final
 
 from broker.coordinator.group.consumer.assignors import NOTHING, Assignment
-from broker.coordinator.group.consumer.member import ConsumerMember, MemberState
+from broker.coordinator.group.consumer.deadlines import Deadlines
+from broker.coordinator.group.consumer.member import ConsumerMember
+from broker.coordinator.group.consumer.messages import MatchedAt
 from broker.coordinator.group.consumer.records import (
     TOMBSTONE_ORDER,
     ConsumerGroupKey,
@@ -37,7 +39,6 @@ from broker.coordinator.group.consumer.weights import (
     member_weight,
     regex_weight,
 )
-from broker.coordinator.group.messages import NEVER_MS
 
 # A batch of __consumer_offsets may have a megabyte.
 _LARGEST_VALUE: Final = 512 * 1024
@@ -66,14 +67,18 @@ class ConsumerGroup:
         "_classic",
         "_holders",
         "_reconciled",
+        "_regex_users",
         "_subscribers",
+        "_unused_regexes",
         "assignment_epoch",
         "awaited",
         "epoch",
         "group_id",
+        "matched_at",
         "members",
         "regexes",
         "revocations",
+        "revoking_from",
         "sessions",
         "static_members",
         "targets",
@@ -93,17 +98,22 @@ class ConsumerGroup:
         self.topics: Mapping[str, TopicRecord] = {}
         #: The topics that the members' regular expressions match.
         self.regexes: dict[str, frozenset[str]] = {}
+        #: The topics and rights by which they were matched. One that was read from the log has none.
+        self.matched_at: dict[str, MatchedAt] = {}
         #: The version of the cluster's topics from which ``topics`` was computed.
         self.topics_version = -1
         self.unstored = Unstored()
         #: When each member's session ends, and until when and from which epoch it must revoke. Monotonic.
-        self.sessions: dict[str, int] = {}
-        self.revocations: dict[str, tuple[int, int]] = {}
+        self.sessions = Deadlines()
+        self.revocations = Deadlines()
+        self.revoking_from: dict[str, int] = {}
         #: Until when a classic member must send the JoinGroup or SyncGroup that is due. Monotonic.
-        self.awaited: dict[str, int] = {}
+        self.awaited = Deadlines()
         self.weight = GROUP_WEIGHT
         self._holders: dict[tuple[uuid.UUID, int], str] = {}
         self._subscribers: Counter[str] = Counter()
+        self._regex_users: Counter[str] = Counter()
+        self._unused_regexes: set[str] = set()  # those that may have lost their last member
         self._reconciled = 0
         self._classic = 0
 
@@ -155,9 +165,9 @@ class ConsumerGroup:
             self._note(kind, None, member_id)
         self._replace(member, None)
         self.weight -= assignment_weight(self.targets.pop(member_id, NOTHING))
-        self.sessions.pop(member_id, None)
-        self.revocations.pop(member_id, None)
-        self.awaited.pop(member_id, None)
+        self.sessions.drop(member_id)
+        self.awaited.drop(member_id)
+        self.end_revocation(member_id)
 
     def replace_static(self, old_id: str, member: ConsumerMember) -> None:
         """Replaces a static member by its successor, which takes over target and assignment."""
@@ -179,25 +189,31 @@ class ConsumerGroup:
         self.topics = topics
         self._note(KeyKind.PARTITION_METADATA, _if_it_fits(encode_topics(topics.values())))
 
-    def set_regex(self, regex: str, names: frozenset[str], wall_ms: int) -> None:
-        """Sets the topics that a regular expression matches, for all members that have it."""
+    def set_regex(self, regex: str, names: frozenset[str], seen: MatchedAt | None, wall_ms: int) -> None:
+        """Sets the topics that a regular expression matches, for all members that have it. Without ``seen`` the next
+        heartbeat matches again.
+        """
+        if seen is not None:
+            self.matched_at[regex] = seen
         before = self.regexes.get(regex)
         if before == names:
             return
         self.regexes[regex] = names
         self.weight += regex_weight(regex, names) - (0 if before is None else regex_weight(regex, before))
-        resolved = ResolvedRegexRecord(tuple(sorted(names)), max(self.topics_version, 0), wall_ms)
+        version = 0 if seen is None else seen.topics_version
+        resolved = ResolvedRegexRecord(tuple(sorted(names)), version, wall_ms)
         self._note(KeyKind.REGULAR_EXPRESSION, _if_it_fits(encode_regex(resolved)), regex)
         for member in list(self.members.values()):
             if member.subscribed_regex == regex and member.matched_names != names:
                 self.put(replace(member, matched_names=names))
 
     def drop_unused_regexes(self) -> None:
-        if self.regexes:
-            used = {member.subscribed_regex for member in self.members.values()}
-            for regex in self.regexes.keys() - used:
+        for regex in self._unused_regexes:
+            if regex in self.regexes and regex not in self._regex_users:
+                self.matched_at.pop(regex, None)
                 self.weight -= regex_weight(regex, self.regexes.pop(regex))
                 self._note(KeyKind.REGULAR_EXPRESSION, None, regex)
+        self._unused_regexes.clear()
 
     def bump_epoch(self) -> None:
         self.epoch += 1
@@ -232,6 +248,7 @@ class ConsumerGroup:
 
     def load_regex(self, regex: str, names: frozenset[str]) -> None:
         self.regexes[regex] = names
+        self._unused_regexes.add(regex)
         self.weight += regex_weight(regex, names)
 
     def load(
@@ -274,13 +291,25 @@ class ConsumerGroup:
     # -- deadlines
 
     def next_deadline_ms(self) -> int:
-        """The earliest deadline. It visits all members."""
-        revocations = (deadline_ms for _, deadline_ms in self.revocations.values())
-        return min(
-            min(self.sessions.values(), default=NEVER_MS),
-            min(self.awaited.values(), default=NEVER_MS),
-            min(revocations, default=NEVER_MS),
-        )
+        """The earliest deadline."""
+        return min(self.sessions.next_ms(), self.awaited.next_ms(), self.revocations.next_ms())
+
+    def begin_revocation(self, member: ConsumerMember, due_ms: int) -> None:
+        """Until then the member must have revoked, if its epoch is the same then."""
+        self.revocations.set(member.member_id, due_ms)
+        self.revoking_from[member.member_id] = member.member_epoch
+
+    def end_revocation(self, member_id: str) -> None:
+        self.revocations.drop(member_id)
+        self.revoking_from.pop(member_id, None)
+
+    def take_late(self, now_ms: int) -> list[ConsumerMember]:
+        """Takes out the deadlines that have passed. Returns the members to be removed, each once."""
+        late = dict.fromkeys(self.sessions.take_late(now_ms) + self.awaited.take_late(now_ms))
+        for member_id in self.revocations.take_late(now_ms):
+            if self.revoking_from.pop(member_id) == self.members[member_id].member_epoch:
+                late[member_id] = None
+        return [self.members[member_id] for member_id in late]
 
     # -- internal
 
@@ -305,6 +334,11 @@ class ConsumerGroup:
             self._subscribers[name] -= 1
             if not self._subscribers[name]:
                 del self._subscribers[name]
+        if member.subscribed_regex:
+            self._regex_users[member.subscribed_regex] -= 1
+            if not self._regex_users[member.subscribed_regex]:
+                del self._regex_users[member.subscribed_regex]
+                self._unused_regexes.add(member.subscribed_regex)
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
 
@@ -316,6 +350,8 @@ class ConsumerGroup:
         self._classic += member.classic is not None
         self._holders.update(dict.fromkeys(_held(member), member_id))
         self._subscribers.update(member.topics)
+        if member.subscribed_regex:
+            self._regex_users[member.subscribed_regex] += 1
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
 
@@ -348,39 +384,6 @@ def current_of(member: ConsumerMember) -> CurrentAssignmentRecord:
         member.state,
         member.assigned,
         member.pending_revocation,
-    )
-
-
-def member_from(
-    member_id: str,
-    metadata: MemberMetadataRecord,
-    current: CurrentAssignmentRecord | None,
-    matched_names: frozenset[str] = frozenset(),
-) -> ConsumerMember:
-    """A member as it was stored."""
-    member = ConsumerMember(
-        member_id,
-        metadata.instance_id,
-        metadata.rack_id,
-        metadata.client_id,
-        metadata.client_host,
-        metadata.rebalance_timeout_ms,
-        frozenset(metadata.subscribed_names),
-        metadata.subscribed_regex,
-        metadata.server_assignor,
-        matched_names=matched_names,
-        classic=metadata.classic,
-    )
-    if current is None:
-        return member
-    known = current.state in set(MemberState)
-    return replace(
-        member,
-        member_epoch=current.member_epoch,
-        previous_epoch=current.previous_epoch,
-        state=MemberState(current.state) if known else MemberState.UNKNOWN,
-        assigned=current.assigned,
-        pending_revocation=current.pending_revocation,
     )
 
 

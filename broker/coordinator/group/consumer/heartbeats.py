@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.coordinator.group.consumer.answers import answer, store
 from broker.coordinator.group.consumer.assignors import ASSIGNORS, NOTHING, AssigneeSpec
-from broker.coordinator.group.consumer.checks import MUST_REJOIN, invalid_regex, leaving_member, member_of
+from broker.coordinator.group.consumer.checks import MUST_REJOIN, leaving_member, member_of
 from broker.coordinator.group.consumer.group import ConsumerGroup
 from broker.coordinator.group.consumer.member import (
     JOIN_EPOCH,
@@ -28,9 +28,10 @@ from broker.coordinator.group.consumer.messages import (
     ConsumerGroupLimits,
     HeartbeatRequest,
     HeartbeatResult,
+    MatchedAt,
+    RegexMatch,
 )
 from broker.coordinator.group.consumer.records import TopicRecord
-from broker.coordinator.group.consumer.topic_pattern import InvalidPattern, compiled
 from broker.coordinator.group.consumer.unstored import PendingAnswer
 from broker.coordinator.group.consumer.weights import classic_weight, names_weight, partitions_weight
 from broker.coordinator.group.memory import Admits, admits_all
@@ -60,22 +61,14 @@ def heartbeat(
 
 
 def on_time(group: ConsumerGroup, now: Moment) -> Effects:
-    """Removes the members whose sessions have ended, and those that have not revoked or joined again in time."""
-    late = [member_id for member_id, due_ms in group.sessions.items() if due_ms <= now.monotonic_ms]
-    late += [
-        member_id
-        for member_id, due_ms in group.awaited.items()
-        if due_ms <= now.monotonic_ms and member_id not in late
-    ]
-    for member_id, (epoch, due_ms) in list(group.revocations.items()):
-        if due_ms > now.monotonic_ms:
-            continue
-        del group.revocations[member_id]
-        if member_id not in late and group.members[member_id].member_epoch == epoch:
-            late.append(member_id)
-    for member_id in late:
-        remove(group, group.members[member_id])
-    return store(group.unstored) if late else []
+    """Removes the members whose sessions have ended, and those that have not revoked or joined again in time: all in
+    one step, with one epoch and one write, however many they are.
+    """
+    late = group.take_late(now.monotonic_ms)
+    if not late:
+        return []
+    remove(group, *late)
+    return store(group.unstored)
 
 
 def start(group: ConsumerGroup, now: Moment, limits: ConsumerGroupLimits) -> None:
@@ -130,20 +123,23 @@ def advance(
     member = before if before is not None else ConsumerMember(request.member_id)
     updated = _updated(member, request)
     if updated.subscribed_regex != member.subscribed_regex:
-        matched = _matched(group, updated.subscribed_regex or "", request, topics)
-        updated = replace(updated, matched_names=matched)
+        updated = replace(
+            updated, matched_names=_matched_names(group, updated.subscribed_regex, request.match)
+        )
     if updated is not member or before is None:
         _check_room(group, before, updated, topics, admits)
     member = _enter(group, before, updated)
     # From now on it is removed if it is silent, whatever happens below.
-    group.sessions.setdefault(member.member_id, now.monotonic_ms + limits.session_timeout_ms)
+    if member.member_id not in group.sessions:
+        group.sessions.set(member.member_id, now.monotonic_ms + limits.session_timeout_ms)
     if member is not before:
-        if member.subscribed_regex:
-            group.set_regex(member.subscribed_regex, member.matched_names, now.wall_ms)
+        if member.subscribed_regex and member.subscribed_regex not in group.regexes:
+            seen = _seen(member.subscribed_regex, request.match)
+            group.set_regex(member.subscribed_regex, member.matched_names, seen, now.wall_ms)
         group.drop_unused_regexes()
     joins = before is None or before.topics != member.topics
+    joins |= _take_match(group, request.match, now)
     if joins or group.topics_version != topics.version:
-        joins |= _refresh_regexes(group, request, now, topics)
         joins |= _refresh_topics(group, topics)
         member = group.members[member.member_id]
         if joins:
@@ -160,7 +156,7 @@ def extend_session(
 ) -> None:
     """Extends the session after a sign of life. Classic members choose its length."""
     timeout_ms = limits.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
-    group.sessions[member.member_id] = now.monotonic_ms + timeout_ms
+    group.sessions.set(member.member_id, now.monotonic_ms + timeout_ms)
 
 
 def _updated(member: ConsumerMember, request: HeartbeatRequest) -> ConsumerMember:
@@ -251,43 +247,47 @@ def _reconcile(
 
 def _time_revocation(group: ConsumerGroup, member: ConsumerMember, now: Moment) -> None:
     if member.state is MemberState.UNREVOKED_PARTITIONS and member.rebalance_timeout_ms >= 0:
-        due_ms = now.monotonic_ms + member.rebalance_timeout_ms
-        group.revocations[member.member_id] = (member.member_epoch, due_ms)
+        group.begin_revocation(member, now.monotonic_ms + member.rebalance_timeout_ms)
     else:
-        group.revocations.pop(member.member_id, None)
+        group.end_revocation(member.member_id)
 
 
 # -- the group
 
 
-def _matched(
-    group: ConsumerGroup, regex: str, request: HeartbeatRequest, topics: ClusterTopics
-) -> frozenset[str]:
-    """The topics that the regular expression matches. Raises :class:`KafkaError` if that takes too long."""
+def _matched_names(group: ConsumerGroup, regex: str | None, match: RegexMatch | None) -> frozenset[str]:
+    """The topics of a regular expression that is new to the member. Raises :class:`KafkaError` if nobody knows them.
+
+    Without a match the group had them before it was locked. If the last member with them has gone since, the next
+    heartbeat matches.
+    """
     if not regex:
         return frozenset()
     known = group.regexes.get(regex)
-    if known is not None and group.topics_version == topics.version:
-        return known
-    try:
-        return frozenset(request.may_describe(compiled(regex).matching(topics.by_name)))
-    except InvalidPattern as error:
-        raise invalid_regex(regex, error) from None
+    if match is None or match.regex != regex:
+        return frozenset() if known is None else known
+    if match.refusal is None:
+        return match.names
+    if known is None:
+        raise match.refusal
+    return known
 
 
-def _refresh_regexes(
-    group: ConsumerGroup, request: HeartbeatRequest, now: Moment, topics: ClusterTopics
-) -> bool:
-    """Matches again if the topics have changed, by the rights of the client that asks. True if a match is different."""
-    if group.topics_version == topics.version:
+def _seen(regex: str, match: RegexMatch | None) -> MatchedAt | None:
+    return None if match is None or match.regex != regex else match.seen
+
+
+def _take_match(group: ConsumerGroup, match: RegexMatch | None, now: Moment) -> bool:
+    """Takes what the member's regular expression matches now. True if that is different for a member.
+
+    One that has become too dear, because there are too many topics now, keeps those that it has.
+    """
+    if match is None or match.regex not in group.regexes:
         return False
-    before = dict(group.regexes)
-    for regex in before:
-        try:
-            group.set_regex(regex, _matched(group, regex, request, topics), now.wall_ms)
-        except KafkaError:
-            continue  # there are too many topics for it now: it keeps those that it has
-    return group.regexes != before
+    before = group.regexes[match.regex]
+    names = before if match.refusal is not None else match.names
+    group.set_regex(match.regex, names, match.seen, now.wall_ms)
+    return names != before
 
 
 def present_topics(group: ConsumerGroup, topics: ClusterTopics) -> dict[str, TopicRecord]:
@@ -341,7 +341,7 @@ def _leave(group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResult:
     if request.member_epoch == STATIC_LEAVE_EPOCH and request.instance_id is not None:
         # It keeps its place and its partitions until its session ends.
         group.put(replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NOTHING))
-        group.revocations.pop(member.member_id, None)
+        group.end_revocation(member.member_id)
     else:
         remove(group, member)
     return HeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -352,7 +352,7 @@ def remove(group: ConsumerGroup, *members: ConsumerMember) -> None:
     for member in members:
         group.remove(member.member_id)
     group.drop_unused_regexes()
-    known = {name: topic for name, topic in group.topics.items() if group.is_subscribed(name)}
-    if known != group.topics:
+    if any(name in group.topics and not group.is_subscribed(name) for one in members for name in one.topics):
+        known = {name: topic for name, topic in group.topics.items() if group.is_subscribed(name)}
         group.set_topics(known)
     group.bump_epoch()

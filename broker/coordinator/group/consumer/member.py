@@ -64,6 +64,18 @@ class ConsumerMember:
         """The names of the topics to which it is subscribed, by name or by the regular expression."""
         return self.subscribed_names | self.matched_names if self.matched_names else self.subscribed_names
 
+    @property
+    def texts(self) -> tuple[str | None, ...]:
+        """What its client says of it that may be long, without the names of topics: sizes go by it."""
+        return (
+            self.member_id,
+            self.instance_id,
+            self.rack_id,
+            self.client_id,
+            self.client_host,
+            self.subscribed_regex,
+        )
+
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 

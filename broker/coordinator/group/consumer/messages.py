@@ -9,7 +9,7 @@ from typing import NamedTuple
 from broker.coordinator.group.consumer.assignors import Assignment
 from broker.coordinator.group.consumer.policy import MigrationPolicy
 from broker.coordinator.group.consumer.records import ClassicMemberRecord, TopicRecord
-from broker.protocol.errors import Errors
+from broker.protocol.errors import Errors, KafkaError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,24 @@ class HeartbeatResult:
     assignment: Assignment | None = None
 
 
+class MatchedAt(NamedTuple):
+    """What the result of a regular expression depends on: the version of the cluster's topics, and what the client's
+    rights were read from. Rights are compared by identity or value only.
+    """
+
+    topics_version: int
+    rights: object
+
+
+class RegexMatch(NamedTuple):
+    """The topics that a regular expression matches and the client may describe; or why that could not be found."""
+
+    regex: str
+    seen: MatchedAt
+    names: frozenset[str] = frozenset()
+    refusal: KafkaError | None = None
+
+
 HeartbeatCallback = Callable[[HeartbeatResult], None]
 
 
@@ -56,7 +74,8 @@ class HeartbeatRequest:
     A JoinGroup of a classic member is made into one with ``classic``.
 
     ``makes_own_id``: clients of this version make their members' ids. ``may_describe`` returns those of the topics that
-    the client may describe; a regular expression matches only these.
+    the client may describe; a regular expression matches only these. ``rights``: as long as it is equal,
+    ``may_describe`` answers the same. ``match``: what the member's regular expression matches, if that is new.
     """
 
     member_id: str
@@ -74,6 +93,8 @@ class HeartbeatRequest:
     makes_own_id: bool = False
     classic: ClassicMemberRecord | None = None
     may_describe: Callable[[Iterable[str]], Iterable[str]] = _all_of
+    rights: object = None
+    match: RegexMatch | None = None
 
 
 def no_topics() -> ClusterTopics:

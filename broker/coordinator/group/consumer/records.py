@@ -32,6 +32,9 @@ from broker.protocol.primitives import (
 _VERSION: Final = INT16.pack(0)
 _NO_TAGS: Final = b"\x00"
 _CLASSIC_TAG: Final = 0
+#: A null in the tagged field ClassicMemberMetadata: one field, tag 0, of one byte. Kafka writes it, because to Kafka a
+#: member without the field is a classic one: the field's default is an empty struct, whatever its schema says.
+_NOT_CLASSIC: Final = b"\x01\x00\x01\x00"
 
 
 class KeyKind(IntEnum):
@@ -204,7 +207,7 @@ def encode_member(member: MemberMetadataRecord) -> bytes:
             _string(member.subscribed_regex),
             INT32.pack(member.rebalance_timeout_ms),
             _string(member.server_assignor),
-            _NO_TAGS if member.classic is None else _classic_tag(member.classic),
+            _NOT_CLASSIC if member.classic is None else _classic_tag(member.classic),
         )
     )
 
@@ -221,7 +224,9 @@ def _classic_tag(classic: ClassicMemberRecord) -> bytes:
 
 @told_as_malformed
 def decode_member(value: bytes) -> MemberMetadataRecord:
-    """Raises :class:`MalformedRecord`."""
+    """Without the classic field it is a member of the consumer protocol: Kafka leaves it out for a classic one without
+    protocols only, which there is not. Raises :class:`MalformedRecord`.
+    """
     reader = _open(value)
     instance_id, rack_id = reader.nullable_string(), reader.nullable_string()
     client_id, client_host = reader.string(), reader.string()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from broker.coordinator.group.consumer.assignors import Assignment
-from broker.coordinator.group.consumer.group import ConsumerGroup, member_from
+from broker.coordinator.group.consumer.group import ConsumerGroup
+from broker.coordinator.group.consumer.member import ConsumerMember, MemberState
 from broker.coordinator.group.consumer.records import (
     TOMBSTONE_ORDER,
     ConsumerGroupKey,
@@ -66,7 +68,7 @@ class StoredConsumerGroup:
         for member_id, metadata in members.items():
             resolved = regexes.get(metadata.subscribed_regex or "")
             names = frozenset(resolved.topics) if resolved is not None else frozenset[str]()
-            group.load_member(member_from(member_id, metadata, currents.get(member_id), names))
+            group.load_member(_member(member_id, metadata, currents.get(member_id), names))
         # One without a record is matched with the next heartbeat.
         wanted = {metadata.subscribed_regex for metadata in members.values() if metadata.subscribed_regex}
         for regex in sorted(wanted | regexes.keys()):
@@ -83,3 +85,36 @@ class StoredConsumerGroup:
             for kind in TOMBSTONE_ORDER
             for name in self._values[kind]
         ]
+
+
+def _member(
+    member_id: str,
+    metadata: MemberMetadataRecord,
+    current: CurrentAssignmentRecord | None,
+    matched_names: frozenset[str] = frozenset(),
+) -> ConsumerMember:
+    """A member as it was stored."""
+    member = ConsumerMember(
+        member_id,
+        metadata.instance_id,
+        metadata.rack_id,
+        metadata.client_id,
+        metadata.client_host,
+        metadata.rebalance_timeout_ms,
+        frozenset(metadata.subscribed_names),
+        metadata.subscribed_regex,
+        metadata.server_assignor,
+        matched_names=matched_names,
+        classic=metadata.classic,
+    )
+    if current is None:
+        return member
+    known = current.state in set(MemberState)
+    return replace(
+        member,
+        member_epoch=current.member_epoch,
+        previous_epoch=current.previous_epoch,
+        state=MemberState(current.state) if known else MemberState.UNKNOWN,
+        assigned=current.assigned,
+        pending_revocation=current.pending_revocation,
+    )

@@ -31,16 +31,8 @@ def partitions_weight(topics: Iterable[TopicRecord]) -> int:
 
 
 def member_weight(member: ConsumerMember) -> int:
-    texts = (
-        member.member_id,
-        member.instance_id,
-        member.rack_id,
-        member.client_id,
-        member.client_host,
-        member.subscribed_regex,
-    )
     return (
-        names_weight(texts, member.topics)
+        names_weight(member.texts, member.topics)
         + classic_weight(member.classic)
         + assignment_weight(member.assigned)
         + assignment_weight(member.pending_revocation)

@@ -1,0 +1,97 @@
+"""What the source of a compiled module must keep to, because mypyc 2.4.1 says nothing and does otherwise. ADR 38."""
+
+from __future__ import annotations
+
+import ast
+import enum
+from collections.abc import Iterator
+from pathlib import Path
+
+MODULES = Path(__file__).with_name("modules.txt")
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
+_NO_FIELDS = {"memoryview", "object"}
+
+
+def modules() -> list[str]:
+    """The paths of the modules that are compiled, from the repository's root."""
+    return MODULES.read_text().split()
+
+
+def faults(source: str) -> Iterator[str]:
+    """What in this source is compiled to something else, as ``line: what``."""
+    tree = ast.parse(source)
+    classes = {node.name: node.lineno for node in tree.body if isinstance(node, ast.ClassDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Slice):
+            for bound in (node.lower, node.upper):
+                if bound is not None and _calls(bound):
+                    yield f"{node.lineno}: a call within the bounds of a slice is made twice: {ast.unparse(bound)}"
+        elif isinstance(node, ast.For):
+            changed = sorted(_names(node.iter) & _stored(node.body))
+            if changed:
+                yield f"{node.lineno}: a loop goes by what is assigned within it: {', '.join(changed)}"
+        elif isinstance(node, ast.BinOp) and _are_keys(node.right) and not _are_keys(node.left):
+            yield f"{node.lineno}: a set with a dict's keys is no frozenset, whatever mypy says: {ast.unparse(node)}"
+        elif isinstance(node, ast.Attribute) and node.attr == "_thread":
+            yield f"{node.lineno}: the attribute _thread becomes __thread, a word of C"
+        elif isinstance(node, ast.ClassDef) and _has_fields(node):
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign) and _names(field.annotation) & _NO_FIELDS:
+                    yield f"{field.lineno}: a field of this type is a KeyError at import: {ast.unparse(field)}"
+                elif (
+                    isinstance(field, ast.AnnAssign)
+                    and isinstance(field.annotation, ast.Name)
+                    and classes.get(field.annotation.id, 0) >= node.lineno
+                ):
+                    yield f"{field.lineno}: a field of a class that comes later ends the process: {ast.unparse(field)}"
+
+
+def _are_keys(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "keys"
+
+
+def c_base(kind: type) -> type | None:
+    """The type written in C, other than object and exceptions, that a class inherits its layout from."""
+    if issubclass(kind, enum.Enum | BaseException | tuple):  # these stay Python's own
+        return None
+    return next(
+        (base for base in kind.__mro__ if base is not object and not base.__flags__ & _HEAP_TYPE), None
+    )
+
+
+def compiled_bases(kind: type) -> list[type]:
+    """The compiled classes that a class which is not compiled inherits from: their methods would refuse its objects."""
+    compiled = {path.removesuffix(".py").replace("/", ".") for path in modules()}
+    if kind.__module__ in compiled:
+        return []
+    return [
+        base
+        for base in kind.__mro__
+        if base.__module__ in compiled and not issubclass(base, enum.Enum | tuple)
+    ]
+
+
+def _calls(node: ast.expr) -> bool:
+    return any(
+        isinstance(inner, ast.Call) and not (isinstance(inner.func, ast.Name) and inner.func.id == "len")
+        for inner in ast.walk(node)
+    )
+
+
+def _has_fields(node: ast.ClassDef) -> bool:
+    bases = {ast.unparse(base) for base in node.bases}
+    return "NamedTuple" in bases or any("dataclass" in ast.unparse(made) for made in node.decorator_list)
+
+
+def _stored(body: list[ast.stmt]) -> set[str]:
+    """The names that these statements assign."""
+    return {
+        inner.id
+        for statement in body
+        for inner in ast.walk(statement)
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
+    }
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
