@@ -17,6 +17,7 @@ COMPILED_PATH: Final = BASELINE_PATH.with_name("baseline-compiled.json")
 DEFAULT_TOLERANCE: Final = 0.2
 _RETRIES: Final = 2
 _ABROAD: Final = 2
+_CARRIES_OVER: Final = 0.1
 
 
 class Verdict(Enum):
@@ -69,18 +70,23 @@ class Baselines:
         return next((machine for machine in self.machines if machine.is_of(cpu, python)), None)
 
     def seen_from(self, cpu: str, python: str) -> Baseline:
-        """The baseline for a machine that has none: the highest cost of each workload, with twice
-        the tolerance.
+        """The baseline for a machine. What was not measured on it is judged by the highest cost of all the
+        others, with twice the tolerance.
         """
         own = self.of(cpu, python)
-        if own is not None:
-            return own
+        measured = {} if own is None else own.workloads
         dearest: dict[str, Expected] = {}
         for machine in self.machines:
             for name, expected in machine.workloads.items():
                 if name not in dearest or expected.ratio > dearest[name].ratio:
                     dearest[name] = expected
-        loose = {name: replace(one, tolerance=_ABROAD * one.tolerance) for name, one in dearest.items()}
+        loose = {
+            name: replace(one, tolerance=_ABROAD * one.tolerance)
+            for name, one in dearest.items()
+            if name not in measured
+        }
+        if own is not None:
+            return replace(own, workloads={**own.workloads, **loose})
         cpus, pythons = ([getattr(one, what) for one in self.machines] for what in ("cpu", "python"))
         return Baseline(" or ".join(dict.fromkeys(cpus)), " or ".join(dict.fromkeys(pythons)), loose)
 
@@ -155,13 +161,14 @@ def settle(
 def renewed(before: Baselines, costs: Mapping[str, Sequence[Cost]], cpu: str, python: str) -> Baselines:
     """The baselines with the median of these costs for this machine; tolerances stay unchanged.
 
-    The other machines' baselines are scaled by the factor by which a request changed here, because nobody has
-    all machines available.
+    Nobody has all machines available. What changed here by more than a tenth is taken out of the others'
+    baselines: a request's parts cost different shares on them, so that factors do not carry over.
     """
     old = before.of(cpu, python)
-    known = before.seen_from(cpu, python) if old is None else old
+    known = before.seen_from(cpu, python)
+    measured = {} if old is None else old.workloads
     tolerances = {
-        name: one.tolerance / (_ABROAD if old is None else 1) for name, one in known.workloads.items()
+        name: one.tolerance / (1 if name in measured else _ABROAD) for name, one in known.workloads.items()
     }
     workloads = {}
     for name, found in costs.items():
@@ -173,22 +180,20 @@ def renewed(before: Baselines, costs: Mapping[str, Sequence[Cost]], cpu: str, py
     if old is None:
         return Baselines((*before.machines, own))
     return Baselines(
-        tuple(own if machine is old else _in_step(machine, old, own) for machine in before.machines)
+        tuple(own if machine is old else _still_true(machine, old, own) for machine in before.machines)
     )
 
 
-def _in_step(machine: Baseline, old: Baseline, new: Baseline) -> Baseline:
-    workloads = {}
-    for name, expected in new.workloads.items():
-        there, here = machine.workloads.get(name), old.workloads.get(name)
-        if there is None or here is None:
-            workloads[name] = expected
-        else:
-            factor = expected.ratio / here.ratio
-            workloads[name] = replace(
-                there, ratio=round(there.ratio * factor, 4), cpu_us=round(there.cpu_us * factor, 1)
-            )
-    return replace(machine, workloads=workloads)
+def _still_true(machine: Baseline, old: Baseline, new: Baseline) -> Baseline:
+    unchanged = [
+        name
+        for name in new.workloads
+        if name in old.workloads
+        and abs(new.workloads[name].ratio / old.workloads[name].ratio - 1) <= _CARRIES_OVER
+    ]
+    return replace(
+        machine, workloads={name: one for name, one in machine.workloads.items() if name in unchanged}
+    )
 
 
 def _minor(python: str) -> str:

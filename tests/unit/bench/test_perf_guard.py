@@ -126,7 +126,7 @@ def test_the_table_has_a_line_a_workload_and_colours_when_asked() -> None:
 
 def test_on_another_cpu_or_python_the_dearest_counts_and_the_tolerance_is_doubled() -> None:
     known = Baselines((BASELINE, Baseline("dear", "3.11", {"fetch": Expected(1.4, 0.1)})))
-    assert known.seen_from("cpu", "3.11.9") is BASELINE
+    assert known.seen_from("cpu", "3.11.9") == BASELINE
     for cpu_model, python in (("other", "3.11"), ("cpu", "3.12.1")):
         assert known.of(cpu_model, python) is None
         assert known.seen_from(cpu_model, python).workloads["fetch"] == Expected(1.4, 0.2)
@@ -148,11 +148,24 @@ def test_a_first_baseline_of_a_machine_leaves_the_others_alone() -> None:
     assert after.machines == (BASELINE, Baseline("cpu2", "3.11.2", {"fetch": Expected(2, 0.15, 200)}))
 
 
-def test_the_other_machines_keep_in_step_with_a_change() -> None:
-    other = Baseline("other", "3.11", {"fetch": Expected(3.0, 0.1, 30)})
-    after = renewed(Baselines((other, BASELINE)), {"fetch": [cost(1.5)], "new": [cost(1)]}, "cpu", "3.11.2")
-    assert after.machines[0].workloads == {"fetch": Expected(4.5, 0.1, 45), "new": Expected(1, 0.2, 100)}
+def test_what_changed_is_taken_out_of_the_other_machines_and_judged_there_as_on_a_new_one() -> None:
+    lines = {"fetch": Expected(3.0, 0.1, 30), "same": Expected(2.0, 0.1, 20), "gone": Expected(1.0)}
+    here = Baseline("cpu", "3.11", {**BASELINE.workloads, "same": Expected(1.0, 0.1), "gone": Expected(1.0)})
+    costs = {"fetch": [cost(1.5)], "same": [cost(1.05)], "new": [cost(1)]}
+    after = renewed(Baselines((Baseline("other", "3.11", lines), here)), costs, "cpu", "3.11.2")
+    assert after.machines[0].workloads == {"same": lines["same"]}
     assert after.machines[1].workloads["fetch"].ratio == 1.5
+    assert after.seen_from("other", "3.11").workloads == {
+        "same": lines["same"],
+        "fetch": Expected(1.5, 0.3, 150),
+        "new": Expected(1, 0.4, 100),
+    }
+    again = renewed(after, {"fetch": [cost(2)], "same": [cost(2)], "new": [cost(1)]}, "other", "3.11")
+    assert {name: one.tolerance for name, one in again.machines[0].workloads.items()} == {
+        "fetch": 0.15,
+        "same": 0.1,
+        "new": 0.2,
+    }
 
 
 def test_disturbed_slices_do_not_count_unless_hardly_any_is_calm() -> None:
