@@ -1,10 +1,11 @@
 """Many connections in one process; each sends the same request again as soon as it is answered.
 
-    python -m tests.support.closed_loop HOST PORT PEERS COUNTED < FRAME
+    python -m tests.support.closed_loop HOST PORT PEERS COUNTED [apart] < FRAME
 
-It is a separate process, so that it takes no CPU time from the measuring one. The frame is one line in hex;
-the end of the input ends the process. It prints `ready` after each connection was answered twice. The file
-COUNTED, 8 bytes that both processes map, has the number of answers.
+With `apart`, each connection comes from a loopback address of its own. It is a separate process, so that it
+takes no CPU time from the measuring one. The frame is one line in hex; the end of the input ends the process.
+It prints `ready` after each connection was answered twice. The file COUNTED, 8 bytes that both processes map,
+has the number of answers.
 """
 
 from __future__ import annotations
@@ -15,22 +16,25 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from rig.raw_client import stranger
 
 COUNT = struct.Struct("=q")
 
 
 @contextmanager
 def closed_loop(
-    host: str, port: int, peers: int, frame: bytes, directory: Path
+    host: str, port: int, peers: int, frame: bytes, directory: Path, *, apart: bool = False
 ) -> Iterator[Callable[[], int]]:
     """Runs it beside the measurement; yields a function that returns the total number of answers so far."""
     counted = directory / "answers"
     counted.write_bytes(bytes(COUNT.size))
     command = [sys.executable, "-m", "tests.support.closed_loop", host, str(port), str(peers), str(counted)]
+    command += ["apart"] * apart
     with (
         counted_in(counted) as count,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
@@ -81,13 +85,10 @@ def _closed() -> bytes:
     raise ConnectionError("closed by the broker")
 
 
-def run(
-    host: str, port: int, peers: int, frame: bytes, is_over: Callable[[], bool], count: mmap.mmap
-) -> None:
+def run(everybody: Sequence[Peer], frame: bytes, is_over: Callable[[], bool], count: mmap.mmap) -> None:
     answers = 0
     chosen = selectors.DefaultSelector()
     chosen.register(sys.stdin, selectors.EVENT_READ)
-    everybody = [Peer(socket.create_connection((host, port), 60)) for _ in range(peers)]
     for peer in everybody:
         chosen.register(peer.sock, selectors.EVENT_READ, peer)
         peer.ask(frame)
@@ -107,8 +108,13 @@ def run(
             print("ready", flush=True)
 
 
+def connected(host: str, port: int, *, apart: bool) -> Peer:
+    return Peer(socket.create_connection((host, port), 60, (stranger(), 0) if apart else None))
+
+
 if __name__ == "__main__":
-    _, _host, _port, _peers, _counted = sys.argv
+    _, _host, _port, _peers, _counted, *_apart = sys.argv
+    _everybody = [connected(_host, int(_port), apart=bool(_apart)) for _ in range(int(_peers))]
     _frame = bytes.fromhex(sys.stdin.readline())
     with counted_in(Path(_counted)) as _count:
-        run(_host, int(_port), int(_peers), _frame, lambda: not sys.stdin.read(1), _count)
+        run(_everybody, _frame, lambda: not sys.stdin.read(1), _count)
