@@ -30,7 +30,7 @@ from bench.suites import SUITES
 from bench.targets import Target, peers
 from bench.workload import Stage, Suite
 from broker.utils.compiled import compiled_by
-from rig import kafka_dist
+from rig import kafka_dist, kfake_broker
 from rig.published import data_directory
 from rig.zookeeper import ZooKeeperServer
 
@@ -41,6 +41,7 @@ NAMES = {
     "python": Target.PYTHON,
     "kafka": Target.KAFKA,
     "kraft": Target.KRAFT,
+    "kfake": Target.KFAKE,
 }
 # Unless others are named: Landline as it is deployed, and its peers.
 DEFAULT_TARGETS = [Target.LANDLINE, Target.KAFKA, Target.KRAFT]
@@ -127,7 +128,9 @@ def main(
         kafka_dist.jar_dir()
         if Target.KRAFT in targets:
             kafka_dist.jar_dir(kafka_dist.KRAFT_VERSION)
-    except kafka_dist.KafkaDistUnavailableError as error:
+        if Target.KFAKE in targets:
+            kfake_broker.build()
+    except (kafka_dist.KafkaDistUnavailableError, kfake_broker.KfakeUnavailableError) as error:
         sys.exit(str(error))
     loopback.enter("bench", sys.argv[1:], tcp)
     codes = {target: target.code for target in targets if target.kind is Target.LANDLINE}

@@ -16,6 +16,7 @@ from rig.brokers import HOST, BrokerProcess, unused_port
 from rig.certificates import Stores
 from rig.kafka_broker import DEFAULT_JVM, KafkaBroker
 from rig.kafka_dist import KAFKA_VERSION, KRAFT_VERSION
+from rig.kfake_broker import KfakeBroker
 from rig.kraft_broker import KraftBroker, new_cluster_id
 from rig.landline_broker import REPOSITORY, LandlineBroker, LandlineStandalone
 from rig.ports import free_port
@@ -52,11 +53,7 @@ class Target(enum.Enum):
     KAFKA = f"Apache Kafka {KAFKA_VERSION}"
     KRAFT = f"Apache Kafka {KRAFT_VERSION}"
     PYTHON = "Landline, pure Python"
-
-    @property
-    def needs_zookeeper(self) -> bool:
-        """Whether its clusters use ZooKeeper."""
-        return self is not Target.KRAFT
+    KFAKE = "kfake on disk"
 
     @property
     def kind(self) -> Target:
@@ -68,6 +65,10 @@ class Target(enum.Enum):
         """The checkout that Landline runs from: compiled as it is deployed, if that was built, or Python."""
         compiled = COMPILED_CHECKOUT if self is Target.LANDLINE else REPOSITORY
         return compiled if compiled.is_dir() else REPOSITORY
+
+
+# All but those that only keep records and serve them.
+WHOLE_BROKERS: frozenset[Target] = frozenset(Target) - {Target.KFAKE}
 
 
 def peers(targets: Collection[Target]) -> list[Target]:
@@ -101,6 +102,10 @@ class Factory:
         """Returns the brokers of a new cluster, prepared as an operator does, not started."""
         settings = {**CONFIG, **(_TRANSACTION_LOG_OF_THREE if count == 3 else {}), **config}
         made: list[BrokerProcess]
+        if self.target is Target.KFAKE:
+            if count != 1:
+                raise ValueError("kfake does not replicate")
+            return [KfakeBroker(directory / "1")]
         if self.target is Target.KRAFT:
             voters = {node: free_port() for node in range(1, count + 1)}
             cluster_id = new_cluster_id()

@@ -134,7 +134,7 @@ class Visit:
 
     def segment_files(self, topic: str, broker: BrokerProcess | None = None) -> list[Path]:
         """The segments of a topic on one broker's disk."""
-        return sorted((broker or self.broker).log_dir.glob(f"{topic}-*/*.log"))
+        return sorted((broker or self.broker).log_dir.glob(f"{topic}-*/{(broker or self.broker).segments}"))
 
     def tidy(self) -> None:
         """Deletes what the workload created and waits until its pages are free."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from bench.machine import Usage
 from bench.results import Better, Goal, Metric
-from bench.targets import Target
+from bench.targets import WHOLE_BROKERS, Target
 from bench.visit import GIB, Visit
 
 Values = Mapping[str, float]
@@ -34,7 +34,7 @@ class Workload:
     metrics: tuple[Metric, ...]
     run: Callable[[Visit], Values]
     repeats: bool = True
-    targets: frozenset[Target] = frozenset(Target)
+    targets: frozenset[Target] = WHOLE_BROKERS
 
 
 @dataclass(frozen=True, slots=True)

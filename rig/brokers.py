@@ -73,6 +73,8 @@ class BrokerProcess(abc.ABC):
     port: int
     process: ManagedProcess
     start_timeout_s: float = 60.0
+    segments: str = "*.log"
+    """The names of a partition's files with records."""
 
     @property
     def bootstrap(self) -> str:

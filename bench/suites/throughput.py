@@ -85,6 +85,7 @@ FETCH = Workload(
         ),
     ),
     _fetch,
+    targets=frozenset(Target),
 )
 SUITE = Suite(
     "throughput",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,10 +19,11 @@ from bench.client.connection import leaders
 from bench.client.requests import RawClientError
 from bench.hostilities import ROWS
 from bench.session import Session
-from bench.suites import SUITES, kept
+from bench.suites import SUITES, kept, throughput
 from bench.targets import Target
 from bench.visit import Visit
 from bench.workload import Stage, Suite, Values, Workload
+from rig import kfake_broker
 from rig.brokers import unused_port
 from rig.kraft_broker import KraftBroker, new_cluster_id
 from rig.processes import MIB
@@ -107,6 +109,24 @@ def test_workloads_on_one_broker_give_all_their_figures(
     wanted = {metric.key for suite in suites for workload in suite.workloads for metric in workload.metrics}
     assert {sample.metric for sample in session.samples} == wanted
     assert len(steps) == len(WARM) + sum(len(suite.workloads) for suite in suites)
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="kfake is a Go module")
+def test_kfake_writes_and_serves_what_the_suite_of_throughput_asks(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    session = Session(zookeeper, tmp_path, [throughput.SUITE], TINY, print, repeats=0)
+    session.run([Target.KFAKE], rounds=1)
+    assert session.failures == []
+    wanted = {metric.key for workload in throughput.SUITE.workloads for metric in workload.metrics}
+    assert {sample.metric for sample in session.samples} == wanted
+
+
+def test_kfake_without_go_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kfake_broker, "PROGRAM", tmp_path / "kfake")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(kfake_broker.KfakeUnavailableError, match="needs the Go compiler"):
+        kfake_broker.build()
 
 
 def test_what_is_tried_is_in_the_suites() -> None:
