@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.mypyc_module import compiled
+
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 HELD = """
@@ -23,25 +25,6 @@ class Held:
 
     def read(self) -> object:
         return self.value
-"""
-COMPILE = """
-import sys
-from pathlib import Path
-
-from mypyc.build import mypycify
-from setuptools import Distribution
-
-from tools.compiled.store_first import stored_first
-
-out, mends = sys.argv[1], sys.argv[2] == "mended"
-extensions = mypycify([f"{out}/held.py"], opt_level="1", target_dir=f"{out}/c")
-for path in Path(f"{out}/c").rglob("*.c"):
-    if mends:
-        path.write_text(stored_first(path.read_text())[0])
-command = Distribution({"name": "held", "ext_modules": extensions, "packages": []}).get_command_obj("build_ext")
-command.build_lib, command.build_temp = f"{out}/lib", f"{out}/o"
-command.ensure_finalized()
-command.run()
 """
 # The end of a value lets the readers run: it is a tuple, of which an element gives up the interpreter when it goes.
 REPLACE = """
@@ -79,20 +62,14 @@ for reader in readers:
 """
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    # What is released is overwritten at once, so that a later use of it is not a matter of chance.
-    environment = {**os.environ, "PYTHONMALLOC": "debug"}
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment
-    )
-
-
 def replaced(directory: Path, *, mends: bool, seconds: int) -> subprocess.CompletedProcess[str]:
     """The end of a program that replaces an attribute for so long while others read it."""
-    (directory / "held.py").write_text(HELD)
-    made = python("-c", COMPILE, str(directory), "mended" if mends else "as it is")
-    assert made.returncode == 0, made.stdout + made.stderr
-    return python("-c", REPLACE, str(directory / "lib"), str(seconds))
+    step = "tools.compiled.store_first:stored_first" if mends else ""
+    library = compiled(directory, "held", HELD, step)
+    # What is released is overwritten at once, so that a later use of it is not a matter of chance.
+    environment = {**os.environ, "PYTHONMALLOC": "debug"}
+    command = [sys.executable, "-c", REPLACE, str(library), str(seconds)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def test_what_mypyc_writes_crashes_when_a_value_that_is_read_is_replaced(tmp_path: Path) -> None:

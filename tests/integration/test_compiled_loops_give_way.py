@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.mypyc_module import compiled
+
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 LOOP = """
@@ -16,25 +18,6 @@ def count(times: int) -> int:
     for number in range(times):
         total += number & 3
     return total
-"""
-COMPILE = """
-import sys
-from pathlib import Path
-
-from mypyc.build import mypycify
-from setuptools import Distribution
-
-from tools.compiled.give_way import giving_way
-
-out, gives = sys.argv[1], sys.argv[2] == "gives way"
-extensions = mypycify([f"{out}/loop.py"], opt_level="1", target_dir=f"{out}/c")
-for path in Path(f"{out}/c").rglob("*.c"):
-    if gives:
-        path.write_text(giving_way(path.read_text())[0])
-command = Distribution({"name": "loop", "ext_modules": extensions, "packages": []}).get_command_obj("build_ext")
-command.build_lib, command.build_temp = f"{out}/lib", f"{out}/o"
-command.ensure_finalized()
-command.run()
 """
 # The longest time that a thread waited for its turn while the loop ran, as a share of the loop's.
 MEET = """
@@ -71,16 +54,9 @@ print(max(waits) / took)
 
 
 def longest_wait(directory: Path, *, gives_way: bool) -> float:
-    (directory / "loop.py").write_text(LOOP)
-    for program, *arguments in (
-        (COMPILE, str(directory), "gives way" if gives_way else "as it is"),
-        (MEET, str(directory / "lib")),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    return float(done.stdout)
+    library = compiled(directory, "loop", LOOP, "tools.compiled.give_way:giving_way" if gives_way else "")
+    command = [sys.executable, "-c", MEET, str(library)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def test_a_loop_as_mypyc_writes_it_holds_up_all_others_for_its_whole_length(tmp_path: Path) -> None:
