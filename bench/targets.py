@@ -73,7 +73,7 @@ WHOLE_BROKERS: frozenset[Target] = frozenset(Target) - {Target.KFAKE}
 
 def peers(targets: Collection[Target]) -> list[Target]:
     """Whom Landline is compared with, in the report's order: goals and verdicts are against the first, which is Kafka
-    if it was measured. Beside pure Python alone there are no goals.
+    if it was measured. Beside pure Python or kfake alone there are no goals.
     """
     return [target for target in Target if target in targets and target is not Target.LANDLINE]
 

@@ -23,7 +23,7 @@ def samples(metric: str, ours: list[float], theirs: list[float], name: str = "K"
 
 
 def test_goals_are_against_kafka_whoever_else_was_measured() -> None:
-    assert peers(list(Target)) == [Target.KAFKA, Target.KRAFT, Target.PYTHON]
+    assert peers(list(Target)) == [Target.KAFKA, Target.KRAFT, Target.PYTHON, Target.KFAKE]
     assert peers([Target.PYTHON, Target.LANDLINE]) == [Target.PYTHON]
     assert peers([Target.LANDLINE]) == []
 
