@@ -112,7 +112,10 @@ class LogReader:
         position, end = recent.get(offset), recent.get(end_offset)
         if position is not None and end is not None:
             return look_ups.slice_of(segment, offset, position, end, max_bytes, min_one_batch)
-        return look_ups.read_scanning(segments.all, offset, end_offset, max_bytes, min_one_batch)
+        known_end = None if end is None else (segment, end)
+        return look_ups.read_scanning(
+            segments.all, offset, end_offset, max_bytes, min_one_batch, known_end=known_end
+        )
 
     def read_bytes(self, offset: int, max_bytes: int, end_offset: int) -> memoryview:
         """Whole batches from ``offset`` on, up to ``end_offset``; at least one if there is any.

@@ -32,9 +32,18 @@ def floor_index(segments: SegmentList, offset: int) -> int:
 
 
 def read_scanning(
-    segments: SegmentList, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool
+    segments: SegmentList,
+    offset: int,
+    end_offset: int,
+    max_bytes: int,
+    min_one_batch: bool,
+    *,
+    known_end: tuple[Segment, int] | None = None,
 ) -> LogRead:
-    """Reads from the batch that holds ``offset``, or the next after a gap; uses the index, then a scan."""
+    """Reads from the batch that holds ``offset``, or the next after a gap; uses the index, then a scan.
+
+    ``known_end``: a segment, and the position in it where the batches below ``end_offset`` end.
+    """
     number = max(floor_index(segments, offset), 0)
     while number < len(segments):
         segment = segments[number]
@@ -44,7 +53,10 @@ def read_scanning(
             if header.base_offset >= end_offset:
                 break
             following = segments[number + 1] if number + 1 < len(segments) else None
-            end = end_position(segment, following, end_offset)
+            if known_end is not None and known_end[0] is segment:
+                end = known_end[1]
+            else:
+                end = end_position(segment, following, end_offset)
             return slice_of(segment, header.base_offset, position, end, max_bytes, min_one_batch, header)
         number += 1
     return LogRead(None, offset, 0)

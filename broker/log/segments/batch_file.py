@@ -15,7 +15,15 @@ from weakref import ref
 
 import structlog
 
-from broker.log.segments.batch_walk import DamagedError, Extent, has_right_crc, implausible, next_sound, walk
+from broker.log.segments.batch_walk import (
+    SCAN_BYTES,
+    DamagedError,
+    Extent,
+    has_right_crc,
+    implausible,
+    next_sound,
+    walk,
+)
 from broker.log.segments.offset_index import OffsetIndex
 from broker.log.segments.segment_file import FileSlot, SegmentFile
 from broker.record.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
@@ -137,8 +145,14 @@ class BatchFile:
         The index is a hint. An entry counts if the batch at its position ends with the entry's offset, or
         before it, as Kafka makes one entry for several batches of an append.
         """
-        entry = self._sound_entry(offset)
-        return self.headers_from(0 if entry is None else entry[1])
+        extent = self._extent()
+        for last_offset, position in self.offset_index.candidates(offset):
+            if position <= 0:
+                break
+            chunk = self._batch_up_to(extent, last_offset, position)
+            if chunk:
+                return walk(extent, position, chunk)
+        return walk(extent, 0)
 
     def last_sound_entry(self) -> tuple[int, int] | None:
         """The last offset index entry that a batch confirms, as ``(offset, position)``. Raises OSError."""
@@ -148,7 +162,7 @@ class BatchFile:
         for entry in self.offset_index.candidates(offset):
             if entry[1] <= 0:
                 return None
-            if self._is_batch_up_to(*entry):
+            if self._batch_up_to(self._extent(), *entry):
                 return entry
         return None
 
@@ -178,8 +192,15 @@ class BatchFile:
             file.fileno(), self.file_name(LOG_SUFFIX), self.size, self.base_offset, self.limit, file
         )
 
-    def _is_batch_up_to(self, offset: int, position: int) -> bool:
-        return self._is_batch(position) and self.header_at(position).last_offset <= offset
+    @staticmethod
+    def _batch_up_to(extent: Extent, offset: int, position: int) -> bytes:
+        """The first bytes of a plausible batch at ``position`` that ends with ``offset`` or before; else none."""
+        if not 0 <= position <= extent.end - HEADER_BYTES:
+            return b""
+        chunk = os.pread(extent.fd, SCAN_BYTES, position)
+        header = read_header(chunk)
+        is_sound = implausible(header, extent.end - position, extent) is None and header.last_offset <= offset
+        return chunk if is_sound else b""
 
     def _is_batch(self, position: int) -> bool:
         if not 0 <= position <= self.size - HEADER_BYTES:

@@ -66,13 +66,14 @@ class DamagedError(KafkaError):
         self.second = second
 
 
-def walk(extent: Extent, position: int) -> Iterator[Found]:
-    """``(position, header)`` of the batches from ``position`` to the end, read a few KiB at a time.
+def walk(extent: Extent, position: int, chunk: bytes = b"") -> Iterator[Found]:
+    """``(position, header)`` of the batches from ``position`` to the end, read a few KiB at a time. ``chunk``: what
+    was read there already.
 
     Raises DamagedError after the last batch that fits, OSError.
     """
     fd, end = extent.fd, extent.end
-    chunk, chunk_start, size = b"", position, 0
+    chunk_start, size = position, 0
     expected = extent.base_offset
     before: Found | None = None
     while position < end:

@@ -6,7 +6,8 @@ point, and they are written and synced before that point moves. A failed write k
 full disk never fails an append here.
 
 Look-ups read the file. Kafka maps it into memory, but a mapped page that cannot be read ends the process
-(SIGBUS), while a failed read is an error of one log directory.
+(SIGBUS), while a failed read is an error of one log directory. Who reads a log from its beginning asks for one
+entry after the other, so the blocks that were read last are kept.
 
 The file is created when the first entry is written, or when a segment with batches rolls or closes. Most of
 thousands of partitions are idle. Kafka creates the file with the segment, and recreates a missing one. The
@@ -16,6 +17,7 @@ file of an active segment is preallocated (sparse), as in Kafka, and trimmed whe
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
@@ -29,6 +31,11 @@ _log = structlog.get_logger(__name__)
 _PENDING_ENTRIES = 64
 _TRIES = 16  # one damaged entry needs two
 _BLOCK_ENTRIES = 512  # read at once: a page or two
+# Of all indexes together, a block each: at most 768 KiB. Two that share a place displace each other's block.
+_KEPT_BLOCKS = 128
+_kept: dict[int, tuple[int, int, bytes]] = {}  # by place: whose, the number of its first entry, and the block
+_serials = itertools.count(1)
+_NOBODYS = (0, 0, b"")
 
 
 class IndexFile:
@@ -61,6 +68,8 @@ class IndexFile:
         # The number of entries in the file, and the bytes of those after them. They are replaced together,
         # because a look-up on another thread reads both at once. Only appends change the bytearray in place.
         self._state = (stored, bytearray())
+        # Of the stored entries; another one when some are removed, so that no kept block has them.
+        self._serial = next(_serials)
 
     @property
     def path(self) -> Path:
@@ -127,6 +136,8 @@ class IndexFile:
 
     def search(self, field: int, target: int, below: int | None = None) -> tuple[int, tuple[int, int] | None]:
         """The results of both methods above in one look-up, among all entries or the first ``below``."""
+        # Before the state: of what is removed meanwhile, nothing is kept under the new one.
+        serial = self._serial
         stored, pending = self._state
         if below is not None:
             kept_bytes = max(below - stored, 0) * self._size
@@ -137,6 +148,10 @@ class IndexFile:
             return stored + count, last
         if not stored:
             return 0, None
+        if below is None:
+            found = self._search_kept(serial, stored, field, target)
+            if found is not None:
+                return found
         low, high = 0, stored
         with self._reading() as fd:
             while high - low > _BLOCK_ENTRIES:
@@ -145,7 +160,26 @@ class IndexFile:
                     low = middle
                 else:
                     high = middle
-            count, last = self._search_block(self._read(fd, low, high - low), field, target)
+            block = self._read(fd, low, high - low)
+        if below is None:
+            _kept[serial % _KEPT_BLOCKS] = (serial, low, block)
+        count, last = self._search_block(block, field, target)
+        return low + count, last
+
+    def _search_kept(
+        self, serial: int, stored: int, field: int, target: int
+    ) -> tuple[int, tuple[int, int] | None] | None:
+        """The result of :meth:`search` if it lies in the block that was read last; None if not."""
+        whose, low, block = _kept.get(serial % _KEPT_BLOCKS, _NOBODYS)
+        if whose != serial:
+            return None
+        unpack, size = self._entry.unpack_from, self._size
+        high = low + len(block) // size
+        if unpack(block)[field] > target or (
+            high < stored and unpack(block, len(block) - size)[field] <= target
+        ):
+            return None
+        count, last = self._search_block(block, field, target)
         return low + count, last
 
     def _search_block(
@@ -176,6 +210,7 @@ class IndexFile:
             self._state = (stored, pending[: (entries - stored) * self._size])
         else:
             self._state = (entries, bytearray())
+            self._serial = next(_serials)
 
     def write_pending(self) -> None:
         """Writes the waiting entries. Raises OSError."""
@@ -204,6 +239,7 @@ class IndexFile:
         would cause that for thousands of files.
         """
         self._state = (0, bytearray())
+        self._serial = next(_serials)
         if self.exists:
             os.ftruncate(self._open(), 1)
         self._preallocated = False

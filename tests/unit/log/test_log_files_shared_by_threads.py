@@ -104,5 +104,30 @@ def test_an_index_that_was_cut_from_outside_is_an_error_of_the_look_up_alone(tmp
     assert index.last_at_most(0, 49_000) == (49_000, 49_000)
     os.truncate(index.path, 4096)
     with pytest.raises(IndexError, match=r"0\.index"):
-        index.last_at_most(0, 49_000)
+        index.last_at_most(0, 25_000)
+    assert index.last_at_most(0, 49_001) == (49_001, 49_001), "what was read before is kept"
     assert index.entry(511) == (511, 511)
+
+
+def test_one_entry_after_the_other_is_read_once(tmp_path: Path) -> None:
+    index = IndexFile(tmp_path / "0.index", ENTRY, max_bytes=800_000)
+    for number in range(0, 20_000, 2):
+        index.append(number, number * 10)
+    index.trim()
+    assert index.last_at_most(0, 5_000) == (5_000, 50_000)
+    index.path.unlink()
+    assert index.search(0, 5_003) == (2_502, (5_002, 50_020))
+    assert index.search(1, 50_019) == (2_501, (5_000, 50_000))
+    with pytest.raises(FileNotFoundError):
+        index.last_at_most(0, 19_000)
+
+
+def test_indexes_that_share_a_place_do_not_have_each_others_entries(tmp_path: Path) -> None:
+    indexes = [IndexFile(tmp_path / f"{number}.index", ENTRY, max_bytes=8_000) for number in range(300)]
+    for number, index in enumerate(indexes):
+        for entry in range(100):
+            index.append(entry, number * 1_000 + entry)
+        index.trim()
+    for _ in range(2):
+        for number, index in enumerate(indexes):
+            assert index.last_at_most(0, 50) == (50, number * 1_000 + 50)

@@ -166,10 +166,10 @@ def test_a_read_during_which_segments_were_removed_is_repeated_under_the_lock(
     real, parts.lock.taken = look_ups.read_scanning, 0
     seen: list[int] = []
 
-    def read_scanning(*args) -> LogRead:
+    def read_scanning(*args, **kwargs) -> LogRead:
         seen.append(parts.lock.taken)
         if len(seen) > 1:
-            return real(*args)
+            return real(*args, **kwargs)
         with parts.segments.changing():
             if isinstance(outcome, Exception):
                 raise outcome
