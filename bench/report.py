@@ -109,7 +109,7 @@ def goal_text(goal: Goal, better: Better) -> str:
     if goal.value is not None:
         parts.append(f"{'at most' if better is Better.LOWER else 'at least'} {goal.value:g}")
     if goal.times is not None:
-        parts.append("not behind" if goal.times == 1 else f"{goal.times:g} times better")
+        parts.append("not behind" if goal.times == 1 else f"{goal.times:.3g} times better")
     return ", ".join(parts)
 
 

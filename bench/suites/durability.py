@@ -52,7 +52,12 @@ SUITE = Suite(
     Stage.ONE,
     (
         _fsync("fsync_1", f"{CONNECTIONS} connections, 1 partition", 1, goals.FSYNC),
-        _fsync("fsync_16", f"{CONNECTIONS} connections, {CONNECTIONS} partitions", CONNECTIONS, None),
+        _fsync(
+            "fsync_16",
+            f"{CONNECTIONS} connections, {CONNECTIONS} partitions",
+            CONNECTIONS,
+            goals.FSYNC_OF_MANY,
+        ),
     ),
     "flush.messages=1 (log.flush.interval.messages), one record of 1 KiB a request, acks=all, 1 in flight.",
 )

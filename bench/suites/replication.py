@@ -69,7 +69,13 @@ SUITE = Suite(
     (
         _produce(16, 128, goals.REPLICATED_CPU),
         _produce(128, 384, goals.REPLICATED_CPU),
-        latency_workload("latency_rf3", "end to end, RF 3", REPLICAS),
+        latency_workload(
+            "latency_rf3",
+            "end to end, RF 3",
+            REPLICAS,
+            goals.REPLICATED_LATENCY_P50,
+            goals.REPLICATED_LATENCY_P99,
+        ),
     ),
     f"acks=all, 3 partitions, CPU summed over the brokers; latency at {REPLICATED_PER_SECOND} records a second.",
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bench import goals
 from bench.client.batches import encode_batch
 from bench.client.lanes import LanesRun, ProduceLane, closing, run_lanes
 from bench.client.requests import produce_request
 from bench.machine import Usage
 from bench.percentiles import summarise
-from bench.results import Better, Metric
+from bench.results import Better, Goal, Metric
 from bench.visit import PARTITIONS, Visit
 from bench.workload import Stage, Suite, Values, Workload
 
@@ -15,11 +16,11 @@ RECORD_BYTES = 100
 SECONDS = 4.0
 
 
-def request_metrics(key: str, title: str) -> tuple[Metric, ...]:
+def request_metrics(key: str, title: str, rate_goal: Goal, cpu_goal: Goal) -> tuple[Metric, ...]:
     """The figures of a load of many small requests."""
     return (
-        Metric(f"{key}.rate", title, "requests/s", Better.HIGHER),
-        Metric(f"{key}.cpu", f"{title}: broker CPU", "µs/request", Better.LOWER),
+        Metric(f"{key}.rate", title, "requests/s", Better.HIGHER, rate_goal),
+        Metric(f"{key}.cpu", f"{title}: broker CPU", "µs/request", Better.LOWER, cpu_goal),
         Metric(f"{key}.p50", f"{title}: p50", "µs", Better.LOWER),
         Metric(f"{key}.p99", f"{title}: p99", "µs", Better.LOWER),
         Metric(f"{key}.p999", f"{title}: p99.9", "µs", Better.LOWER, detail=True),
@@ -38,7 +39,7 @@ def request_values(key: str, run: LanesRun, usage: Usage) -> Values:
     }
 
 
-def _requests(key: str, title: str, connections: int, in_flight: int) -> Workload:
+def _requests(key: str, title: str, connections: int, in_flight: int, goal: Goal) -> Workload:
     batch = encode_batch(1, record_bytes=RECORD_BYTES)
 
     def run(visit: Visit) -> Values:
@@ -57,7 +58,7 @@ def _requests(key: str, title: str, connections: int, in_flight: int) -> Workloa
             done, usage = visit.measure(lambda: run_lanes(lanes, visit.seconds(SECONDS)))
         return request_values(key, done, usage)
 
-    return Workload(title, request_metrics(key, title), run)
+    return Workload(title, request_metrics(key, title, goal, goals.NOT_BELOW), run)
 
 
 SUITE = Suite(
@@ -65,8 +66,10 @@ SUITE = Suite(
     "Small requests",
     Stage.ONE,
     (
-        _requests("requests_100b", "100 B, 4 connections, 5 in flight", 4, 5),
-        _requests("connections_1000", "100 B, 1,000 connections, 1 in flight", 1000, 1),
+        _requests("requests_100b", "100 B, 4 connections, 5 in flight", 4, 5, goals.RATE_OF_FEW),
+        _requests(
+            "connections_1000", "100 B, 1,000 connections, 1 in flight", 1000, 1, goals.RATE_OF_A_THOUSAND
+        ),
     ),
     "One record of 100 B a request, acks=all, 3 partitions; as fast as they are answered.",
 )

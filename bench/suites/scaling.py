@@ -6,12 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
+from bench import goals
 from bench.client import transfer
 from bench.client.batches import Batch, encode_batch
 from bench.client.process import ClientProcess
 from bench.machine import Usage
 from bench.pages import touch_free_memory
-from bench.results import Better, Metric
+from bench.results import Better, Goal, Metric
 from bench.targets import Target
 from bench.visit import IN_FLIGHT, Visit, await_leaders
 from bench.workload import Stage, Suite, Values, Workload
@@ -91,9 +92,9 @@ def _two_or_one(visit: Visit) -> Values:
     return _measure(visit, 2 if visit.target.kind is Target.LANDLINE else 1, "scaling_host")
 
 
-def _metrics(key: str, title: str) -> tuple[Metric, ...]:
+def _metrics(key: str, title: str, goal: Goal | None = None) -> tuple[Metric, ...]:
     return (
-        Metric(f"{key}.rate", title, "MiB/s", Better.HIGHER),
+        Metric(f"{key}.rate", title, "MiB/s", Better.HIGHER, goal),
         Metric(f"{key}.cpu", f"{title}: CPU of all brokers", "CPU s/GiB", Better.LOWER),
     )
 
@@ -105,7 +106,11 @@ SUITE = Suite(
     (
         Workload(
             "two Landline processes, one JVM",
-            _metrics("scaling_host", "produce 16 KiB batches: two Landline processes, one Kafka JVM"),
+            _metrics(
+                "scaling_host",
+                "produce 16 KiB batches: two Landline processes, one Kafka JVM",
+                goals.RATE_16_KIB_OF_TWO,
+            ),
             _two_or_one,
         ),
         Workload(

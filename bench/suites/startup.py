@@ -19,7 +19,7 @@ from bench.client.requests import (
     produce_request,
 )
 from bench.pages import touch_free_memory
-from bench.results import Better, Metric
+from bench.results import Better, Goal, Metric
 from bench.visit import IN_FLIGHT, Visit, await_leaders, killed_in_the_end, pause
 from bench.workload import Stage, Suite, Values, Workload
 from rig.brokers import HOST, BrokerProcess
@@ -130,9 +130,9 @@ def _values(key: str, starts: list[Start]) -> Values:
     }
 
 
-def _metrics(key: str, title: str) -> tuple[Metric, ...]:
+def _metrics(key: str, title: str, goal: Goal = goals.START) -> tuple[Metric, ...]:
     return (
-        Metric(f"{key}.acknowledged", f"{title}, to an acknowledged produce", "s", Better.LOWER, goals.START),
+        Metric(f"{key}.acknowledged", f"{title}, to an acknowledged produce", "s", Better.LOWER, goal),
         Metric(f"{key}.answered", f"{title}, to ApiVersions", "s", Better.LOWER),
         Metric(f"{key}.cpu", f"{title}: broker CPU", "CPU s", Better.LOWER),
     )
@@ -146,7 +146,7 @@ SUITE = Suite(
         Workload(
             "start empty",
             (
-                *_metrics("start_empty", "start, empty"),
+                *_metrics("start_empty", "start, empty", goals.START_EMPTY),
                 Metric(
                     "start_simplest.answered",
                     "start of the least that serves, to ApiVersions",

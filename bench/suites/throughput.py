@@ -74,7 +74,7 @@ def _fetch(visit: Visit) -> Values:
 FETCH = Workload(
     "fetch 1 MiB",
     (
-        *rate_metrics("fetch_1m", "fetch 1 MiB"),
+        *rate_metrics("fetch_1m", "fetch 1 MiB", None, goals.CPU_FETCH),
         Metric("fetch_1m.ceiling", "bare sendfile loop beside it", "MiB/s", Better.HIGHER, detail=True),
         Metric(
             "fetch_1m.share",
@@ -93,9 +93,9 @@ SUITE = Suite(
     Stage.ONE,
     (
         produce_workload(16, -1, 512, goals.RATE_16_KIB, goals.CPU_16_KIB),
-        produce_workload(16, 1, 512, None, None),
+        produce_workload(16, 1, 512, goals.RATE_16_KIB, goals.CPU_16_KIB),
         produce_workload(128, -1, 1024, goals.RATE_128_KIB, goals.CPU_128_KIB),
-        produce_workload(128, 1, 1024, None, None),
+        produce_workload(128, 1, 1024, goals.RATE_128_KIB, goals.CPU_128_KIB),
         produce_workload(1024, -1, 1024, None, None),
         produce_workload(1024, 1, 1024, None, None),
         FETCH,
