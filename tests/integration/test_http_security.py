@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 TOKEN = "the-token-of-this-integration-test"
 health = load("plugins/modules/broker_health.py")
+canary = load("plugins/modules/broker_canary.py")
 
 
 class Site:
@@ -173,3 +174,30 @@ def test_a_bad_value_ends_the_start_with_its_key_and_its_line(
         assert complaint in done.stderr
         assert "secret" not in done.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_the_first_broker_of_a_roll_and_the_others_are_watched_by_tls_and_with_the_token(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canary, "process_of", canary.Process)
+    url = f"https://{HOST}:{site.broker.http_port}"
+    params = {
+        "broker": {"url": url, "unit": "landline@1", "id": 1},
+        "others": [url],
+        "seconds": 0.0,
+        "every_s": 0.1,
+        "ca_file": str(site.ca),
+    }
+    with RawClient(HOST, site.broker.port) as client:
+        client.create_topic("watched")
+    own, (other,) = canary.watch(params, TOKEN)
+    assert len(own) == len(other) == canary.LEAST
+    assert all(look.serves and look.counts["CREATE_TOPICS"]["requests"] >= 1 for look in (*own, *other))
+    assert canary.why_worse(1, own, [other]) == []
+    # Without the token another broker is not compared. The broker's own host still knows that it serves.
+    own, beside = canary.watch(params, "")
+    assert all(look.serves and not look.counts for look in own)
+    assert beside == []
+    own, beside = canary.watch({**params, "ca_file": str(site.token)}, TOKEN)
+    assert not any(look.serves for look in own)
+    assert canary.why_worse(1, own, beside) == ["it does not serve clients any more"]
