@@ -185,15 +185,11 @@ def renewed(before: Baselines, costs: Mapping[str, Sequence[Cost]], cpu: str, py
 
 
 def _still_true(machine: Baseline, old: Baseline, new: Baseline) -> Baseline:
-    unchanged = [
-        name
-        for name in new.workloads
-        if name in old.workloads
-        and abs(new.workloads[name].ratio / old.workloads[name].ratio - 1) <= _CARRIES_OVER
-    ]
-    return replace(
-        machine, workloads={name: one for name, one in machine.workloads.items() if name in unchanged}
-    )
+    def holds(name: str) -> bool:
+        before, now = old.workloads.get(name), new.workloads.get(name)
+        return now is not None and (before is None or abs(now.ratio / before.ratio - 1) <= _CARRIES_OVER)
+
+    return replace(machine, workloads={name: one for name, one in machine.workloads.items() if holds(name)})
 
 
 def _minor(python: str) -> str:

@@ -53,7 +53,8 @@ def read_scanning(
             if header.base_offset >= end_offset:
                 break
             following = segments[number + 1] if number + 1 < len(segments) else None
-            if known_end is not None and known_end[0] is segment:
+            # If the end itself is read, the last batch is looked at: it may be damaged.
+            if known_end is not None and known_end[0] is segment and known_end[1] - position > max_bytes:
                 end = known_end[1]
             else:
                 end = end_position(segment, following, end_offset)

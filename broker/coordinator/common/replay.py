@@ -91,5 +91,7 @@ def read_all(
         next_offset = replay.feed(log.read_bytes(offset, load_bytes))
         if next_offset is None:
             raise LoadError(f"nothing to read at offset {offset} of {end}")
+        if next_offset <= offset:
+            raise LoadError(f"the batch at offset {offset} claims to end before {next_offset}")
         offset = next_offset
     return True

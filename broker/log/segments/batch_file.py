@@ -149,7 +149,7 @@ class BatchFile:
         for last_offset, position in self.offset_index.candidates(offset):
             if position <= 0:
                 break
-            chunk = self._batch_up_to(extent, last_offset, position)
+            chunk = self._start_of_batch(extent, last_offset, position)
             if chunk:
                 return walk(extent, position, chunk)
         return walk(extent, 0)
@@ -159,10 +159,11 @@ class BatchFile:
         return self._sound_entry(self.limit)
 
     def _sound_entry(self, offset: int) -> tuple[int, int] | None:
+        extent = self._extent()
         for entry in self.offset_index.candidates(offset):
             if entry[1] <= 0:
                 return None
-            if self._batch_up_to(self._extent(), *entry):
+            if self._start_of_batch(extent, *entry):
                 return entry
         return None
 
@@ -193,8 +194,8 @@ class BatchFile:
         )
 
     @staticmethod
-    def _batch_up_to(extent: Extent, offset: int, position: int) -> bytes:
-        """The first bytes of a plausible batch at ``position`` that ends with ``offset`` or before; else none."""
+    def _start_of_batch(extent: Extent, offset: int, position: int) -> bytes:
+        """The first bytes of a plausible batch at ``position`` that ends with ``offset`` or before; else no bytes."""
         if not 0 <= position <= extent.end - HEADER_BYTES:
             return b""
         chunk = os.pread(extent.fd, SCAN_BYTES, position)

@@ -31,8 +31,9 @@ _log = structlog.get_logger(__name__)
 _PENDING_ENTRIES = 64
 _TRIES = 16  # one damaged entry needs two
 _BLOCK_ENTRIES = 512  # read at once: a page or two
-# Of all indexes together, a block each: at most 768 KiB. Two that share a place displace each other's block.
-_KEPT_BLOCKS = 128
+# Of all indexes together, a block each: at most 762 KiB. Two that share a place displace each other's block. A prime,
+# because a segment makes several indexes at once: all places are used.
+_KEPT_BLOCKS = 127
 _kept: dict[int, tuple[int, int, bytes]] = {}  # by place: whose, the number of its first entry, and the block
 _serials = itertools.count(1)
 _NOBODYS = (0, 0, b"")
@@ -68,7 +69,8 @@ class IndexFile:
         # The number of entries in the file, and the bytes of those after them. They are replaced together,
         # because a look-up on another thread reads both at once. Only appends change the bytearray in place.
         self._state = (stored, bytearray())
-        # Of the stored entries; another one when some are removed, so that no kept block has them.
+        # Whose a kept block is. It changes when stored entries are removed, and after the state: a look-up reads
+        # it before the state, so no block with removed entries is kept under the new one.
         self._serial = next(_serials)
 
     @property
@@ -116,8 +118,11 @@ class IndexFile:
         yield from self._entry.iter_unpack(bytes(pending))
 
     def count_at_most(self, field: int, target: int) -> int:
-        """How many leading entries have a ``field`` (0 or 1) of at most ``target``. Raises as ``entry``."""
-        return self.search(field, target)[0]
+        """How many leading entries have a ``field`` (0 or 1) of at most ``target``. Raises as ``entry``.
+
+        Nobody confirms a number, so the file is searched: a kept block may have been found by a damaged entry.
+        """
+        return self.search(field, target, len(self))[0]
 
     def last_at_most(self, field: int, target: int) -> tuple[int, int] | None:
         """The last entry whose ``field`` (0 or 1) is at most ``target``. Raises as ``entry``."""
@@ -136,7 +141,6 @@ class IndexFile:
 
     def search(self, field: int, target: int, below: int | None = None) -> tuple[int, tuple[int, int] | None]:
         """The results of both methods above in one look-up, among all entries or the first ``below``."""
-        # Before the state: of what is removed meanwhile, nothing is kept under the new one.
         serial = self._serial
         stored, pending = self._state
         if below is not None:

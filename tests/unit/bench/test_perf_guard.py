@@ -161,6 +161,7 @@ def test_what_changed_is_taken_out_of_the_other_machines_and_judged_there_as_on_
         "new": Expected(1, 0.4, 100),
     }
     again = renewed(after, {"fetch": [cost(2)], "same": [cost(2)], "new": [cost(1)]}, "other", "3.11")
+    assert again.machines[1].workloads["fetch"].ratio == 1.5, "it was not taken out here because it was there"
     assert {name: one.tolerance for name, one in again.machines[0].workloads.items()} == {
         "fetch": 0.15,
         "same": 0.1,

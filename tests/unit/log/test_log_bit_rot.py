@@ -26,8 +26,8 @@ CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200, cleanup_policy=
 BATCHES = 40
 
 
-def filled(directory: Path, batches: int = BATCHES):
-    log = open_log(directory, CONFIG)
+def filled(directory: Path, batches: int = BATCHES, config: LogConfig = CONFIG):
+    log = open_log(directory, config)
     for n in range(batches):
         records = [Record(b"k%d" % n, b"v%d" % n * 20, (), 1000 + n)]
         log.append_as_leader(memoryview(bytearray(build_batch(records))), 0)
@@ -322,3 +322,22 @@ def test_recovery_cuts_off_two_batches_that_contradict_each_other(tmp_path):
     assert again.log_end_offset == last.base_offset
     assert readable(again) == {n: ORIGINAL[n] for n in range(last.base_offset)}
     assert again.segments[-1].largest_timestamp >= 0
+
+
+def test_a_last_batch_with_a_wrong_offset_is_not_among_what_is_read_to_the_end(tmp_path: Path) -> None:
+    """Its checksum does not cover its offset. Who read on behind it would begin again, without end."""
+    config = replace(CONFIG, segment_bytes=1 << 20)
+    filled(tmp_path, config=config).close()
+    log = open_log(tmp_path, config)
+    log.high_watermark = log.log_end_offset
+    (path,) = tmp_path.rglob("*.log")
+    *_, last = batches = list(iter_batches(memoryview(path.read_bytes())))
+    assert last.base_offset == BATCHES - 1
+    flip(path, sum(header.size_bytes for header in batches[:-1]) + 7, 5)
+    read = read_records(log.read_bytes(BATCHES - 5, 1 << 20))
+    # Of the two that contradict each other the first may be damaged as well.
+    assert [record.offset for record in read] == list(range(BATCHES - 5, BATCHES - 2))
+    with pytest.raises(KafkaError) as refused:
+        log.read_bytes(BATCHES - 1, 1 << 20)
+    assert refused.value.error_code is Errors.CORRUPT_MESSAGE
+    log.close()

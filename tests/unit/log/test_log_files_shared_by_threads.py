@@ -131,3 +131,16 @@ def test_indexes_that_share_a_place_do_not_have_each_others_entries(tmp_path: Pa
     for _ in range(2):
         for number, index in enumerate(indexes):
             assert index.last_at_most(0, 50) == (50, number * 1_000 + 50)
+
+
+def test_what_was_found_by_a_damaged_entry_is_not_where_an_index_is_cut(tmp_path: Path) -> None:
+    index = IndexFile(tmp_path / "0.index", ENTRY, max_bytes=800_000)
+    for number in range(1, 1_501):
+        index.append(number, number * 100)
+    index.trim()
+    first_of_the_last_block = 1_125
+    with index.path.open("r+b") as file:
+        file.seek(first_of_the_last_block * ENTRY.size)
+        file.write(bytes(ENTRY.size))
+    assert index.last_at_most(1, 150_000) == (1_500, 150_000)
+    assert index.count_at_most(1, 10_000) == 100
