@@ -8,7 +8,6 @@ point again from the batches. They are synced with a roll, with the checkpoint, 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 import structlog
 
+from broker.log.filesystem_sync import NotSyncedError, sync_data
 from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log_context import LogContext
 from broker.log.log_dir_health import Fault, fault_of
@@ -155,6 +155,11 @@ class Durability:
         self.sync_wanted = min(self.sync_wanted, self._offsets.end)
         self.synced_end = min(self.synced_end, self._offsets.end)
 
+    def note_records_synced(self) -> None:
+        """Notes that other code made the batches and the names of their files durable while nothing was appended."""
+        with self._context.lock:
+            self.synced_end = self._offsets.end
+
     # -- flushing
 
     def flush(self, up_to: int | None = None) -> None:
@@ -231,11 +236,9 @@ class Durability:
             inactive = [
                 (segment, segment.limit) for segment in segments if segment is not all_segments.active
             ]
-        syncing = True
         try:
             self._sync_names()
             for segment in segments:
-                syncing = False
                 with self._context.lock:
                     if cuts != all_segments.cuts:
                         return False  # the segment may be gone, and writing would recreate its index
@@ -243,15 +246,17 @@ class Durability:
                     if is_there:  # retention has not taken it
                         segment.write_indexes()
                 if is_there:
-                    syncing = True
                     segment.sync()
-            syncing = False  # the next flush writes the whole file again
             self._epochs.flush()
         except OSError as error:
             # Another thread can only have caused the error if a file is missing.
-            if fault_of(error) is Fault.ABSENT and generation != all_segments.generation:
+            if (
+                fault_of(error) is Fault.ABSENT
+                and not isinstance(error, NotSyncedError)
+                and generation != all_segments.generation
+            ):
                 return False
-            raise self._failure(error, syncing=syncing) from error
+            raise self._failure(error) from error
         with self._context.lock:
             if cuts != all_segments.cuts:
                 return False
@@ -273,13 +278,10 @@ class Durability:
         if failure is not None:
             raise KafkaError(Errors.KAFKA_STORAGE_ERROR, failure)
 
-    def _failure(self, error: OSError, *, syncing: bool) -> KafkaError:
+    def _failure(self, error: OSError) -> KafkaError:
         """Reports an error of a sync, or of a write of indexes before it."""
         _log.error("log_flush_failed", partition=str(self._context.topic_partition), error=str(error))
-        # The kernel may have dropped the pages it could not write. A second sync would then
-        # wrongly succeed.
-        torn = syncing and fault_of(error) is Fault.FULL
-        return self._context.storage_error("sync", error, torn=torn)
+        return self._context.storage_error("sync", error)
 
     def _sync_names(self) -> None:
         directory = self._context.directory
@@ -327,14 +329,14 @@ class Durability:
         try:
             tail = self._tail()
         except OSError as error:
-            raise self._failure(error, syncing=False) from error
+            raise self._failure(error) from error
         if tail is None:
             self._flush_to(up_to)
             return
         try:
-            os.fdatasync(tail.file.fileno())
-        except OSError as error:
-            raise self._failure(error, syncing=True) from error
+            sync_data(tail.file.fileno())
+        except NotSyncedError as error:
+            raise self._failure(error) from error
         self._note_synced(tail)
 
     def _tail(self) -> Tail | None:
@@ -392,7 +394,7 @@ class Durability:
         """
         try:
             if error is not None:
-                raise self._failure(error, syncing=True) from error
+                raise self._failure(NotSyncedError(error.errno, error.strerror)) from error
             return self._note_synced(tail)
         finally:
             self.abandon_sync()

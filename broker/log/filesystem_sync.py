@@ -1,4 +1,7 @@
-"""Syncs a whole file system in one call, where a sync of each file would take seconds."""
+"""Syncs files, directories and whole file systems, and tells a sync that failed from all other errors.
+
+Never compiled: mypyc's classes may not inherit from OSError.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,32 @@ import os
 from pathlib import Path
 
 
+class NotSyncedError(OSError):
+    """The kernel could not write what was to be synced. It tells so once, by any errno, and may have dropped the
+    pages: the next sync would succeed without them.
+    """
+
+
+def sync_data(fd: int) -> None:
+    """Syncs a file's data and size (fdatasync). Raises NotSyncedError."""
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        raise NotSyncedError(error.errno, error.strerror) from error
+
+
+def sync_all(fd: int) -> None:
+    """Syncs a file or a directory (fsync). Raises NotSyncedError."""
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise NotSyncedError(error.errno, error.strerror) from error
+
+
 def sync_filesystem(directory: Path) -> None:
-    """Syncs the file system that holds ``directory`` (Linux's syncfs). Raises OSError."""
+    """Syncs the file system that holds ``directory`` in one call, where a sync of each file would take seconds (Linux's
+    syncfs). Raises NotSyncedError, or OSError if the directory cannot be opened.
+    """
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -15,6 +42,6 @@ def sync_filesystem(directory: Path) -> None:
     try:
         if libc.syncfs(fd) != 0:
             error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error), str(directory))
+            raise NotSyncedError(error, os.strerror(error), str(directory))
     finally:
         os.close(fd)

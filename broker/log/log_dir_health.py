@@ -16,6 +16,8 @@ from typing import Final
 
 import structlog
 
+from broker.log.filesystem_sync import NotSyncedError
+
 _log = structlog.get_logger(__name__)
 
 
@@ -79,8 +81,9 @@ class LogDirHealth:
         """Classifies an error of ``doing``; True if the directory has failed.
 
         ``torn``: files or memory were left in an unknown state. Then even a full disk is a failure, because
-        going on could lose acknowledged data.
+        going on could lose acknowledged data. A sync that failed always leaves them so.
         """
+        torn = torn or isinstance(error, NotSyncedError)
         fault = fault_of(error)
         if fault is Fault.FULL and not torn:
             self._note_full(doing)

@@ -212,7 +212,7 @@ class LogManager(LogMover):
             for tp in self._futures.keys() - self._logs.keys():
                 self.drop_future(tp)
         for log_dir in self.dirs.unclean & self._loaded_dirs:
-            self._sync_dir(log_dir)
+            self._sync_recovered(log_dir)
 
     def _load_one(
         self,
@@ -384,7 +384,12 @@ class LogManager(LogMover):
         ]
         run_parallel(work, self._settings.num_recovery_threads_per_data_dir, "log-closing")
         for log_dir in self._started_loading & set(self.dirs):
-            if not self._sync_dir(log_dir):
+            try:
+                if not self._sync_dir(log_dir):
+                    failed.add(log_dir)
+            except OSError as error:
+                _log.error("log_dir_sync_failed", dir=str(log_dir.path), error=str(error))
+                log_dir.health.report("sync", error)
                 failed.add(log_dir)
             self._checkpoint_dir(log_dir)
             complete = log_dir in self._loaded_dirs or log_dir not in self.dirs.unclean
@@ -395,25 +400,42 @@ class LogManager(LogMover):
         self._futures.clear()
         self._dir_of.clear()
 
+    def _sync_recovered(self, log_dir: LogDir) -> None:
+        """Makes durable what was read after an unclean stop: it counts as if it were. Where that fails, the directory
+        is passed over. Raises LogDirError if it was the last.
+        """
+        try:
+            self._sync_dir(log_dir)
+        except OSError as error:
+            self._loaded_dirs.discard(log_dir)
+            self.dirs.fail_at_start(log_dir, "sync", error)
+            self.take_offline(log_dir)
+
     def _sync_dir(self, log_dir: LogDir) -> bool:
-        """Makes the logs of a directory durable while nothing is appended to them; False on failure.
+        """Makes the logs of a directory durable while nothing is appended to them. False if only their records are:
+        recovery must read them again. Raises OSError if the sync fails.
 
         This includes logs that are already flushed to their end, because closing and recovery have written
         indexes and snapshots. Leader epochs that recovery read from the batches are written first, because
         those batches will not be read for them again.
         """
         logs = self._files_in(log_dir)
+        finished = True
         try:
             for log in logs:
                 log.leader_epochs.finish(log.log_end_offset)
-            if logs:
-                sync_filesystem(log_dir.path)
         except OSError as error:
-            _log.error("log_dir_sync_failed", dir=str(log_dir.path), error=str(error))
-            return False
+            finished = False
+            _log.error("leader_epochs_not_written", dir=str(log_dir.path), error=str(error))
+            log_dir.health.report("write leader epochs", error)
+        if logs:
+            sync_filesystem(log_dir.path)
         for log in logs:
-            log.note_synced()
-        return True
+            if finished:
+                log.note_synced()
+            else:
+                log.durability.note_records_synced()
+        return finished
 
     @staticmethod
     def _write_marker(log_dir: LogDir, broker_epoch: int) -> None:

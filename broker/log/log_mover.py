@@ -144,6 +144,9 @@ class LogMover(LogMaker):
             self._logs[topic_partition], self._dir_of[topic_partition] = future, to_dir
             forget_clean(from_dir, topic_partition)
             try:
+                # First: the other file system may commit its rename earlier, and then a power loss left neither.
+                with future.failing("move"):
+                    sync_dir(to_dir.path)
                 path = current.mark_deleted()
             except KafkaError as error:
                 # The mark stays: it says at the next start which of the two logs counts.
@@ -151,7 +154,6 @@ class LogMover(LogMaker):
                 return future
         try:
             with future.failing("move"):
-                sync_dir(to_dir.path)
                 sync_dir(from_dir.path)
                 (future.dir / MOVED_FILE).unlink(missing_ok=True)
         except KafkaError as error:  # the directory's health knows; the log has moved nonetheless

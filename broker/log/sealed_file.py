@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 from crc32c import crc32c
 
+from broker.log.filesystem_sync import NotSyncedError
 from broker.log.segments.segment import sync_dir
 
 TEMPORARY_SUFFIX = ".tmp"
@@ -45,7 +46,10 @@ def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
         os.close(fd)
     temporary.replace(path)
     if sync:
-        sync_dir(path.parent)
+        try:
+            sync_dir(path.parent)
+        except NotSyncedError as error:  # who replaces the file again is where it was
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def seal(fd: int, data: bytes) -> None:

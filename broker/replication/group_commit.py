@@ -18,7 +18,7 @@ from typing import Any, final
 import structlog
 
 from broker.cluster.partition import Partition
-from broker.log.durability import Tail
+from broker.log.durability import Durability, Tail
 from broker.network.guests import Guest
 from broker.protocol.errors import Errors, KafkaError
 from broker.replication.sync_ring import SyncRing, load_aio
@@ -48,12 +48,14 @@ class _Sync:
 
     __slots__ = ("_durability", "_tail", "again", "failure", "group", "partition")
 
-    def __init__(self, partition: Partition, group: Sequence[_Waiting], tail: Tail) -> None:
+    def __init__(
+        self, partition: Partition, durability: Durability, group: Sequence[_Waiting], tail: Tail
+    ) -> None:
         self.partition = partition
         self.group = group
         self.failure: KafkaError | None = None
         self.again = False
-        self._durability = partition.log.durability
+        self._durability = durability
         self._tail = tail
 
     def fileno(self) -> int:
@@ -115,26 +117,26 @@ class GroupCommit:
         if not invite(ring):
             self._ring_left()
 
-    def submit(self, partitions: Sequence[Partition], then: Callable[[Failures], None]) -> None:
+    def submit(self, partitions: Sequence[Partition], then: Callable[[Failures], None] | None = None) -> None:
         """Calls ``then`` once everything now in these logs is durable, with the errors of those where
-        that failed.
+        that failed. Without it nobody waits, and nothing is kept for the request.
 
         After the shutdown it runs on the caller's thread.
         """
         if self._make_ring is not None:
             self._make_ring()
-        waiting = _Waiting(len(partitions), then)
+        waiting = [] if then is None else [_Waiting(len(partitions), then)]
         with self._changed:
             stopped, ring = self._stopped, self._ring
             if not stopped:
                 for partition in partitions:
-                    self._due.setdefault(partition, []).append(waiting)
+                    self._due.setdefault(partition, []).extend(waiting)
                 if ring is None:
                     self._start_threads(min(len(self._due), _MOST_THREADS))
                     self._wake(len(partitions))
         if stopped:
             for partition in partitions:
-                self._sync(partition, [waiting])
+                self._sync(partition, waiting)
         elif ring is not None and ring.loop_thread != threading.get_ident():
             self.begin()  # the loop's own thread does so once, at the end of its turn
 
@@ -168,14 +170,15 @@ class GroupCommit:
         failed = []
         for partition, group in groups:
             try:
-                tail = partition.log.durability.begin_sync(ring.reap)
+                durability = partition.log.durability  # once: a move between disks may replace the log
+                tail = durability.begin_sync(ring.reap)
             except Exception as error:
                 failed.append((partition, group, _as_kafka_error(partition, error)))
                 continue
             if tail is None:
                 self._leave_to_threads(partition, group)
             else:
-                begun.append(_Sync(partition, group, tail))
+                begun.append(_Sync(partition, durability, group, tail))
         taken = ring.submit(begun) if begun else 0
         for sync in begun[taken:]:
             sync.abandon()

@@ -230,7 +230,7 @@ class ReplicaManager:
             else:
                 callback(responses)
         elif required_acks == 0:
-            self._group_commit.submit(unsynced, lambda _failures: None)
+            self._group_commit.submit(unsynced)
             callback(responses)
         else:
             self._await_sync(

@@ -27,6 +27,8 @@ from struct import Struct
 
 import structlog
 
+from broker.log.filesystem_sync import sync_data
+
 _log = structlog.get_logger(__name__)
 _PENDING_ENTRIES = 64
 _TRIES = 16  # one damaged entry needs two
@@ -308,6 +310,6 @@ def sync_file(path: str | Path) -> None:
     except FileNotFoundError:
         return
     try:
-        os.fdatasync(fd)
+        sync_data(fd)
     finally:
         os.close(fd)

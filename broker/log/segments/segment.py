@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from broker.log.filesystem_sync import sync_all, sync_data
 from broker.log.segments.batch_file import (
     INDEX_SUFFIX,
     INT32_MAX,
@@ -320,7 +321,7 @@ class Segment(BatchFile):
         self.time_index.file.sync()
         self.txn_index.sync()
         file = self.file
-        os.fdatasync(file.fileno())
+        sync_data(file.fileno())
         self._sync_names()
 
     def _sync_names(self) -> None:
@@ -378,6 +379,6 @@ def sync_dir(directory: Path) -> None:
     """Makes file creations and renames in ``directory`` durable. Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        sync_all(fd)
     finally:
         os.close(fd)

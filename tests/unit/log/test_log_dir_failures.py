@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from broker.config.log_config import LogConfig
+from broker.log import log_manager
 from broker.log.dirs import log_dir
 from broker.log.errors import LogDirError
+from broker.log.filesystem_sync import NotSyncedError
 from broker.log.free_space import FreeSpaceFloor, check_free_space
+from broker.log.leader_epochs import LeaderEpochCache
 from broker.log.log_dir_health import Fault, LogDirHealth, fault_of
 from broker.log.log_manager import LogManager
 from broker.log.segments.segment import Segment
@@ -190,22 +193,24 @@ def test_a_segment_that_cannot_be_begun_leaves_no_file_behind(tmp_path, monkeypa
     assert [value for _, value in contents(again)] == [b"a", b"b"]
 
 
-def test_a_sync_that_finds_no_space_fails_the_directory(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM, errno.EINTR, errno.ENOENT])
+def test_a_sync_that_fails_fails_the_directory_whatever_its_error_is(tmp_path, monkeypatch, number):
     """The pages it could not write may be gone, and were acknowledged."""
     log = open_log(tmp_path)
     log.append_as_leader(batch(b"a"), 0)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fdatasync", failing(errno.ENOSPC))
+        patch.setattr(os, "fdatasync", failing(number))
         storage_error(log.flush)
     assert log.health.failure is not None
     assert log.recovery_point == 0
+    storage_error(log.sync_records)
 
 
 def test_too_many_open_files_fail_a_sync_but_not_the_directory(tmp_path, monkeypatch):
     log = open_log(tmp_path)
     log.append_as_leader(batch(b"a"), 0)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fdatasync", failing(errno.EMFILE))
+        patch.setattr(os, "open", failing(errno.EMFILE))
         storage_error(log.flush)
     assert log.health.failure is None
     log.flush()
@@ -304,6 +309,52 @@ def test_a_start_passes_over_a_directory_that_cannot_be_read(tmp_path, monkeypat
     manager = started(good, bad)
     assert manager.get(lost_partition) is None
     assert [one.path for one in manager.dirs.failed] == [bad]
+    manager.shutdown()
+
+
+def stopped_uncleanly(*dirs) -> dict[Path, TopicPartition]:
+    """Leaves a log with one record, not synced, in each directory; returns their partitions."""
+    manager = started(*dirs)
+    logs = [manager.get_or_create(TopicPartition("t", number)) for number in range(len(dirs))]
+    for log in logs:
+        log.append_as_leader(batch(b"x"), 0)
+    manager.shutdown()
+    for path in dirs:
+        (path / ".kafka_cleanshutdown").unlink()
+        (path / "recovery-point-offset-checkpoint").unlink()
+    return {log.dir.parent: log.topic_partition for log in logs}
+
+
+def test_a_start_passes_over_a_directory_that_cannot_sync_what_it_recovered(tmp_path, monkeypatch):
+    """What was read again counts as durable, and is served and acknowledged."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    partitions = stopped_uncleanly(good, bad)
+    real = log_manager.sync_filesystem
+
+    def sync(path: Path) -> None:
+        if path == bad:
+            raise NotSyncedError(errno.EIO, "Input/output error")
+        real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_manager, "sync_filesystem", sync)
+        manager = started(good, bad)
+    assert [one.path for one in manager.dirs.failed] == [bad]
+    assert manager.get(partitions[bad]) is None
+    assert manager.get(partitions[good]).recovery_point == 1
+    manager.shutdown()
+    assert (good / ".kafka_cleanshutdown").exists()
+    assert not (bad / ".kafka_cleanshutdown").exists()
+
+
+def test_records_are_synced_though_there_is_no_room_for_the_epochs_that_recovery_read(tmp_path, monkeypatch):
+    partitions = stopped_uncleanly(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(LeaderEpochCache, "finish", failing(errno.ENOSPC))
+        manager = started(tmp_path)
+    log = manager.get(partitions[tmp_path])
+    assert (log.durability.synced_end, log.recovery_point) == (1, 0)
+    assert not manager.dirs.failed
     manager.shutdown()
 
 

@@ -125,6 +125,16 @@ def test_a_producer_that_wants_no_answer_does_not_wait_for_the_disk(site: Site) 
     wait_until(lambda: site.log.recovery_point == 1, 30)
 
 
+def test_nothing_is_kept_for_requests_that_want_no_answer(site: Site) -> None:
+    site.gate.clear()
+    for _ in range(100):
+        site.append(0)
+    wait_until(lambda: site.syncs == 1, 30)
+    assert site.replicas._group_commit._due == {site.partition: []}
+    site.gate.set()
+    wait_until(lambda: site.log.recovery_point == 100, 30)
+
+
 def test_a_stop_answers_everybody_who_waits(site: Site) -> None:
     answers = [site.append(-1) for _ in range(5)]
     site.replicas.shutdown()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.config.log_config import LogConfig
+from broker.log import log_mover
 from broker.log.log_manager import LogManager
 from broker.log.log_mover import MOVED_FILE
 from broker.protocol.errors import Errors
@@ -197,6 +198,20 @@ def test_a_crash_between_the_two_renames_leaves_the_new_place(broker: Broker, di
     assert again.get(PARTITION).dir.parent == second
     assert not old.exists()
     again.shutdown()
+
+
+def test_the_old_place_goes_after_the_name_of_the_new_one_is_durable(
+    broker: Broker, dirs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two file systems the one may commit its rename before the other: a loss of power then left neither."""
+    first, second = dirs
+    seen: list[tuple[Path, set[str]]] = []
+    monkeypatch.setattr(log_mover, "sync_dir", lambda path: seen.append((path, names(first))))
+    move(broker, second)
+    wait_until(lambda: names(first) == set())
+    by_place = {path: there for path, there in seen if path in dirs}
+    assert by_place[second] == {str(PARTITION)}
+    assert str(PARTITION) not in by_place[first]
 
 
 def test_another_goal_or_the_present_place_ends_a_move(broker: Broker, dirs) -> None:
