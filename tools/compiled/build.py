@@ -1,4 +1,4 @@
-"""Builds the compiled modules: mypyc writes C, ``store_first`` mends it, gcc compiles it."""
+"""Builds the compiled modules: mypyc writes C, ``store_first`` and others mend it, gcc compiles it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.utils.compiled import MANIFEST, manifest_of
+from tools.compiled.clear_first import cleared_first
 from tools.compiled.give_way import giving_way
 from tools.compiled.rules import modules
 from tools.compiled.store_first import stored_first
@@ -61,8 +62,9 @@ def _compile(paths: list[str], optimize: int, jobs: int, checks: Sequence[str]) 
         extension.extra_link_args += checks
     for path in Path("compiled").rglob("*.c"):
         code, replaced = stored_first(path.read_text())
+        code, cleared = cleared_first(code)
         code, looped = giving_way(code)
-        if replaced or looped:
+        if replaced or cleared or looped:
             path.write_text(code)
     command: Any = Distribution({"name": GROUP, "ext_modules": extensions, "packages": []}).get_command_obj(
         "build_ext"

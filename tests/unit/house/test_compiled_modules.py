@@ -14,6 +14,7 @@ import pytest
 import broker
 from broker.protocol.errors import KafkaError
 from tools.compiled import rules
+from tools.compiled.clear_first import cleared_first
 from tools.compiled.give_way import giving_way
 from tools.compiled.store_first import UnknownCodeError, stored_first
 
@@ -191,3 +192,35 @@ CPyL1: ;
     assert after.startswith('#include "__native.h"\nstatic unsigned int landline_loops;\n')
     assert "g(void) {\n    goto CPyL1;\n" in after
     assert giving_way("    return 0;\n") == ("    return 0;\n", 0)
+
+
+OFFERED = """\
+    PyObject_GC_UnTrack(self);
+    if (walk_gen_free_instance == NULL) {
+        walk_gen_free_instance = self;
+        Py_CLEAR(self->_held);
+        if (CPyTagged_CheckLong(self->_count)) {
+            self->_count = CPY_INT_TAG;
+        } else {
+            self->_count = CPY_INT_TAG;
+        }
+        return;
+    }
+    CPy_TRASHCAN_BEGIN(self, walk_gen_dealloc)
+"""
+
+
+def test_an_object_is_cleared_before_the_next_may_take_its_memory() -> None:
+    code, count = cleared_first(OFFERED + OFFERED.replace("walk", "other"))
+    assert count == 2
+    for name in ("walk", "other"):
+        offered = code.index(f"{name}_gen_free_instance = self;")
+        assert code.index("Py_CLEAR(self->_held);") < offered
+        looked = code.rindex(f"if ({name}_gen_free_instance == NULL) {{", 0, offered)
+        assert "Py_CLEAR" not in code[looked:offered], "looked at once more when all is cleared"
+    assert code.count("return;") == 2
+    assert cleared_first("self->_count = 1;\n") == ("self->_count = 1;\n", 0)
+    with pytest.raises(
+        UnknownCodeError, match="1 kinds of objects keep their memory for the next, 0 of them"
+    ):
+        cleared_first("walk_gen_free_instance = self;\n")
