@@ -48,13 +48,20 @@ def epochs_in_sync(before: LeaderAndIsr | None, after: LeaderAndIsr, live: Epoch
     return found
 
 
-def epochs_eligible(before: LeaderAndIsr, after: LeaderAndIsr, replicas: Collection[int]) -> dict[int, int]:
+def epochs_eligible(
+    before: LeaderAndIsr, after: LeaderAndIsr, replicas: Collection[int], configs: str
+) -> dict[int, int]:
     """The eligible replicas, with epochs, when ``after``'s ISR is smaller than required. There are none after
     an unclean election, because then only the new leader's records count as committed.
+
+    ``configs``: the version of the configs that require it. Who was eligible under another one is no more: only the
+    members of the ISR have what was committed meanwhile.
     """
     if after.recovery_state is LeaderRecoveryState.RECOVERING:
         return {}
-    had = _in_sync(before) | _eligible(before)
+    had = _in_sync(before)
+    if configs == _configs(before):
+        had |= _eligible(before)
     return {member: epoch for member, epoch in had.items() if member in replicas and member not in after.isr}
 
 
@@ -110,20 +117,22 @@ class EligibleReplicas:
             return {tp: replace(state, epochs=None) for tp, state in states.items()}
         live = {broker_id: broker.epoch for broker_id, broker in self._context.brokers.items()}
         written = {}
-        eligible = {}
+        possible: dict[TopicPartition, LeaderAndIsr] = {}
         for tp, state in states.items():
             before = self._context.leaders.get(tp)
             in_sync = tuple(sorted(epochs_in_sync(before, state, live).items()))
             written[tp] = replace(state, epochs=MemberEpochs(in_sync))
-            if before is not None:
-                found = epochs_eligible(before, state, self._settled_replicas(tp))
-                if found:
-                    eligible[tp] = found
-        for tp, configs in self._under_min_isr({tp: written[tp] for tp in eligible}).items():
+            if before is not None and epochs_eligible(
+                before, state, self._settled_replicas(tp), _configs(before)
+            ):
+                possible[tp] = before
+        for tp, configs in self._under_min_isr({tp: written[tp] for tp in possible}).items():
             epochs = written[tp].epochs
             assert epochs is not None
-            found_epochs = tuple(sorted(eligible[tp].items()))
-            written[tp] = replace(written[tp], epochs=replace(epochs, eligible=found_epochs, configs=configs))
+            found = epochs_eligible(possible[tp], states[tp], self._settled_replicas(tp), configs)
+            if found:
+                eligible = tuple(sorted(found.items()))
+                written[tp] = replace(written[tp], epochs=replace(epochs, eligible=eligible, configs=configs))
         return written
 
     def of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[int]]:
@@ -177,3 +186,7 @@ def _in_sync(state: LeaderAndIsr | None) -> dict[int, int]:
 
 def _eligible(state: LeaderAndIsr) -> dict[int, int]:
     return {} if state.epochs is None else dict(state.epochs.eligible)
+
+
+def _configs(state: LeaderAndIsr) -> str:
+    return "" if state.epochs is None else state.epochs.configs

@@ -191,13 +191,25 @@ def test_who_is_elected_from_outside_of_the_isr_has_all_that_is_committed() -> N
     assert Partition.elected
 
 
+def test_what_was_committed_while_fewer_were_required_is_not_lost_when_it_is_as_before() -> None:
+    """Found by a search with a seed of chance."""
+    partition = Partition()
+    partition.lose_sessions({1, 2})
+    partition.set_min_isr(1)
+    partition.produce_to_all()
+    partition.set_min_isr(2)
+    partition.lose_sessions({1, 2, 3})
+    partition.look()
+    assert partition.committed == {1}
+
+
 @pytest.mark.parametrize(
     ("rule_of", "broken"),
     [
         ("who_is_whole", lambda eligible, brokers: [each for each in eligible if each in brokers]),
         (
             "epochs_eligible",
-            lambda before, after, replicas: dict.fromkeys({*replicas} - {*after.isr}, 1 << 60),
+            lambda before, after, replicas, configs: dict.fromkeys({*replicas} - {*after.isr}, 1 << 60),
         ),
     ],
     ids=["restarts are not looked at", "who left before counts too"],

@@ -162,6 +162,20 @@ def test_a_change_of_the_least_isr_ends_it_even_one_and_back(world, value):
     assert led(world) == (-1, (1,))
 
 
+def test_who_was_eligible_before_a_change_does_not_become_so_again_when_the_state_is_written(world):
+    """What was committed with the lower number is in the ISR alone."""
+    world.alter_isr(T, (1,))
+    set_min_isr(world, "1")
+    set_min_isr(world, "2")
+    world.leave(1)
+    assert led(world) == (-1, (1,))
+    assert not world.state(T).epochs.eligible
+    loses_its_session(world, 2)
+    loses_its_session(world, 3)
+    world.elect()
+    assert led(world) == (-1, (1,))
+
+
 def test_a_change_of_the_clusters_default_ends_it_too():
     world = TermWorld(dict.fromkeys(range(4), None), settings=replace(ON, min_insync_replicas=2))
     world.elect()
@@ -262,7 +276,8 @@ def test_members_keep_the_epoch_they_came_in_with(before, after, found):
 
 def test_eligible_are_those_of_before_that_are_still_replicas():
     before = state(1, (1, 2), {1: 5, 2: 6}, {3: 7, 4: 8})
-    assert epochs_eligible(before, state(1, (1,)), (1, 2, 3)) == {2: 6, 3: 7}
+    assert epochs_eligible(before, state(1, (1,)), (1, 2, 3), "") == {2: 6, 3: 7}
+    assert epochs_eligible(before, state(1, (1,)), (1, 2, 3), "-/17.3") == {2: 6}, "of the ISR alone"
 
 
 def live(broker_id: int, epoch: int, first_epoch: int | None = None) -> LiveBroker:
