@@ -22,6 +22,7 @@ from broker.utils.logging_setup import configure_logging
 
 _TRIES: Final = 3
 _MORE_TRIES: Final = 6
+_LATER: Final = 2
 _SHOWN_EVERY: Final = 10
 
 
@@ -53,11 +54,13 @@ def _check(chosen: Sequence[tuple[Asked, int]], *, few: bool) -> int:
         loaded(client, list(dict.fromkeys(asked for asked, _ in chosen)))
         findings = list(_shown(_judged(client, chosen, known, _TRIES), len(chosen)))
         # A temporary load is not a finding: what looked expensive is measured again later.
-        again = [pair for pair, finding in zip(chosen, findings, strict=True) if finding.wrong]
-        better = {
-            (finding.name, finding.count): finding for finding in _judged(client, again, known, _MORE_TRIES)
-        }
-    findings = [better.get((finding.name, finding.count), finding) for finding in findings]
+        for _ in range(_LATER):
+            again = [pair for pair, finding in zip(chosen, findings, strict=True) if finding.wrong]
+            better = {
+                (finding.name, finding.count): finding
+                for finding in _judged(client, again, known, _MORE_TRIES)
+            }
+            findings = [better.get((finding.name, finding.count), finding) for finding in findings]
     lost = [] if few else table.gone(known, ((str(asked), count) for asked, count in chosen))
     print(table.render(findings, colour=sys.stdout.isatty()))
     for line in table.advice(findings, lost):
@@ -68,7 +71,7 @@ def _check(chosen: Sequence[tuple[Asked, int]], *, few: bool) -> int:
 def _update(chosen: Sequence[tuple[Asked, int]]) -> int:
     with asking() as client:
         loaded(client, list(dict.fromkeys(asked for asked, _ in chosen)))
-        findings = list(_shown(_judged(client, chosen, {}, _TRIES), len(chosen)))
+        findings = list(_shown(_measured(client, chosen), len(chosen)))
     asked_for = {(str(asked), count) for asked, count in pairs()}
     known = {pair: line for pair, line in table.load().items() if pair in asked_for}
     table.save({**known, **table.of_findings(findings)})
@@ -87,8 +90,14 @@ def _judged(
         yield judged(client.least(asked, count, tries, partial(_is_good, judged)))
 
 
+def _measured(client: Asking, chosen: Sequence[tuple[Asked, int]]) -> Iterator[Finding]:
+    for asked, count in chosen:
+        taken = client.usual(asked, count, _TRIES)
+        yield table.judge(str(asked), count, len(request(asked, count)), None, taken)
+
+
 def _is_good(judged: Callable[[Taken], Finding], taken: Taken) -> bool:
-    """Whether no further try is needed. A request without a table entry is tried as often as allowed."""
+    """Whether no further try is needed."""
     return not judged(taken).wrong
 
 
