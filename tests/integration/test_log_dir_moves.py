@@ -109,7 +109,7 @@ def test_a_move_goes_on_after_a_crash(broker: LandlineStandalone, dirs: list[str
     broker.start()
     with RawClient(HOST, broker.port) as client:
         wait_until(lambda: places(client) == {there: (False, 0)}, 60)
-        assert client.end_offset("t") == len(acknowledged)
+        wait_until(lambda: client.end_offset("t") == len(acknowledged), what="it leads all of the log again")
     again = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g2"})
     again.assign([At("t", 0, 0)])
     found: list[int] = []

@@ -14,6 +14,7 @@ from broker.record.message_set import each_message
 from rig.brokers import HOST
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient
+from rig.wait import wait_until
 from tests.support.times import NOW_MS
 from tests.support.valid_requests import some_records
 
@@ -44,7 +45,8 @@ def test_a_broker_serves_what_an_old_cluster_stored(end: str, tmp_path: Path) ->
             name.unlink()
         broker.start()
         with RawClient(HOST, broker.port) as client:
-            assert client.end_offset(TOPIC) == COUNT
+            # A broker that was killed is ready before its controller has made it leader again.
+            wait_until(lambda: client.end_offset(TOPIC) == COUNT, what="it leads all of the old log")
             new = read_records(client.fetch(TOPIC, 0, 0).records)
             assert [(record.offset, record.timestamp, record.value) for record in new] == [
                 (n, NOW_MS + n, b"%d" % n) for n in range(COUNT)
