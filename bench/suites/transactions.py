@@ -11,12 +11,15 @@ from bench.percentiles import summarise
 from bench.results import Better, Metric
 from bench.visit import Visit
 from bench.workload import Stage, Suite, Values, Workload
+from rig.processes import MIB
 
 PARTITIONS = 10
 SECONDS = 8.0
 WARM_UP_S = 4.0
-# What a second may write, on all replicas together: pages of the machine that are touched before.
-MIB_A_SECOND = 500
+# What a second may write, on all replicas together: so many pages of the machine are touched before. Not many more:
+# the machine gives them back to its host meanwhile, and commits wait for that.
+RECORDS_A_SECOND = 750_000
+SMALL_RECORDS_A_SECOND = 3_000_000
 US_PER_S = 1e6
 MS_PER_S = 1e3
 EACH_THOUSAND = Commits(records=1000)
@@ -61,9 +64,9 @@ def transaction_values(key: str, run: TransactionsRun, usage: Usage) -> Values:
 def _workload(key: str, title: str, commits: Commits, replicas: int) -> Workload:
     def run(visit: Visit) -> Values:
         topic = visit.fresh_topic(PARTITIONS, replicas)
-        touch_free_memory(round(visit.seconds(WARM_UP_S + SECONDS) * MIB_A_SECOND))
 
         def producer(seconds: float) -> ClientProcess[TransactionsRun]:
+            touch_free_memory(round(visit.seconds(seconds) * _bytes_a_second(commits) / MIB))
             where = (visit.bootstrap, topic, PARTITIONS)
             return ClientProcess(write_transactions, *where, commits, visit.seconds(seconds))
 
@@ -75,6 +78,11 @@ def _workload(key: str, title: str, commits: Commits, replicas: int) -> Workload
         return transaction_values(key, done, usage)
 
     return Workload(title, transaction_metrics(key, title), run)
+
+
+def _bytes_a_second(commits: Commits) -> int:
+    small = commits.record_bytes < EACH_THOUSAND.record_bytes
+    return commits.record_bytes * (SMALL_RECORDS_A_SECOND if small else RECORDS_A_SECOND)
 
 
 def _written(producer: ClientProcess[TransactionsRun]) -> TransactionsRun:
