@@ -89,7 +89,9 @@ STEM = "report"
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_OUT, help="Report directory."
 )
-@click.option("--work-dir", type=click.Path(file_okay=False, path_type=Path), help="Where log dirs are put.")
+@click.option(
+    "--work-dir", type=click.Path(file_okay=False, path_type=Path), help="Where log dirs are put; made if missing."
+)
 @click.option(
     "--tcp",
     metavar="NAME",
@@ -140,6 +142,8 @@ def main(
         compile_broker(code)
     scale = scale * QUICK_SCALE if quick else scale
     begin, stopped = time.monotonic(), False
+    if work_dir is not None:
+        work_dir.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="landline-bench-", dir=work_dir) as directory,
         ZooKeeperServer(Path(directory) / "zookeeper", tick_ms=2000) as zookeeper,

@@ -225,15 +225,15 @@ class LogAppender:
 
     def _duplicate_info(self, headers: Sequence[BatchHeader], known: BatchMetadata) -> AppendInfo:
         return AppendInfo(
-            known.first_offset,
-            known.last_offset,
-            known.timestamp,
-            known.timestamp if self.rules.log_append_time else NO_TIMESTAMP,
-            self._offsets.start,
-            True,
-            0,
-            sum(header.record_count for header in headers),
-            self._epochs.epoch_for_offset(known.last_offset),
+            first_offset=known.first_offset,
+            last_offset=known.last_offset,
+            max_timestamp=known.timestamp,
+            log_append_time=known.timestamp if self.rules.log_append_time else NO_TIMESTAMP,
+            log_start_offset=self._offsets.start,
+            duplicate=True,
+            size_bytes=0,
+            record_count=sum(header.record_count for header in headers),
+            last_leader_epoch=self._epochs.epoch_for_offset(known.last_offset),
         )
 
     # -- as follower
@@ -270,15 +270,15 @@ class LogAppender:
         records, headers = checked.records, checked.headers
         if not headers:
             return AppendInfo(
-                UNKNOWN_OFFSET,
-                UNKNOWN_OFFSET,
-                NO_TIMESTAMP,
-                NO_TIMESTAMP,
-                self._offsets.start,
-                False,
-                0,
-                0,
-                NO_EPOCH,
+                first_offset=UNKNOWN_OFFSET,
+                last_offset=UNKNOWN_OFFSET,
+                max_timestamp=NO_TIMESTAMP,
+                log_append_time=NO_TIMESTAMP,
+                log_start_offset=self._offsets.start,
+                duplicate=False,
+                size_bytes=0,
+                record_count=0,
+                last_leader_epoch=NO_EPOCH,
             )
         with self._context.lock:
             end_offset = self._offsets.end
@@ -416,13 +416,13 @@ def info_of(
         count = sum(header.record_count for header in headers)
         max_timestamp = max(header.max_timestamp for header in headers)
     return AppendInfo(
-        batches[0][0],
-        batches[-1][1],
-        max_timestamp,
-        append_time,
-        log_start_offset,
-        False,
-        size,
-        count,
-        leader_epoch,
+        first_offset=batches[0][0],
+        last_offset=batches[-1][1],
+        max_timestamp=max_timestamp,
+        log_append_time=append_time,
+        log_start_offset=log_start_offset,
+        duplicate=False,
+        size_bytes=size,
+        record_count=count,
+        last_leader_epoch=leader_epoch,
     )

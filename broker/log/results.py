@@ -7,22 +7,47 @@ from typing import NamedTuple
 from broker.utils.file_region import FileRegion
 
 
-class AppendInfo(NamedTuple):
+class AppendInfo:
     """The result of one append. ``log_append_time`` (ms) is -1 unless the topic stamps append times.
 
     ``duplicate``: nothing was written, and the offsets are those that the same batch got before.
     ``first_offset`` is -1 if the append held no whole batch.
     """
 
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    log_append_time: int
-    log_start_offset: int
-    duplicate: bool
-    size_bytes: int
-    record_count: int
-    last_leader_epoch: int
+    __slots__ = (
+        "duplicate",
+        "first_offset",
+        "last_leader_epoch",
+        "last_offset",
+        "log_append_time",
+        "log_start_offset",
+        "max_timestamp",
+        "record_count",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        *,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        log_append_time: int,
+        log_start_offset: int,
+        duplicate: bool,
+        size_bytes: int,
+        record_count: int,
+        last_leader_epoch: int,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.max_timestamp = max_timestamp
+        self.log_append_time = log_append_time
+        self.log_start_offset = log_start_offset
+        self.duplicate = duplicate
+        self.size_bytes = size_bytes
+        self.record_count = record_count
+        self.last_leader_epoch = last_leader_epoch
 
 
 class LogRead(NamedTuple):

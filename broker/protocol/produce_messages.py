@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
 from broker.protocol.primitives import (
@@ -45,30 +45,60 @@ _NULL_ARRAY = "null array in Produce"
 ProducedTopic = tuple[str, list[tuple[int, memoryview | None]]]
 
 
-class ProduceRequest(NamedTuple):
+class ProduceRequest:
     """A Produce request whose records are still in the received frame. ``topics`` has (topic, [(partition,
     records)]). Records are a view of the frame, or None for null.
     """
 
-    transactional_id: str | None
-    acks: int
-    timeout_ms: int
-    topics: list[ProducedTopic]
+    __slots__ = ("acks", "timeout_ms", "topics", "transactional_id")
+
+    def __init__(
+        self,
+        transactional_id: str | None,
+        acks: int,
+        timeout_ms: int,
+        topics: list[ProducedTopic],
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.topics = topics
 
 
-class PartitionResponse(NamedTuple):
+class PartitionResponse:
     """The result for one partition. Offsets and times are -1 if there is none. ``leader`` is (id, epoch) for
     version 10 and later if ``error`` says that another broker leads. ``record_errors`` has the invalid
     records by their index in the batch (version 8 and later, KIP-467).
     """
 
-    error: Errors
-    base_offset: int = -1
-    log_append_time: int = -1
-    log_start_offset: int = -1
-    message: str | None = None
-    leader: tuple[int, int] | None = None
-    record_errors: Sequence[tuple[int, str | None]] = ()
+    __slots__ = (
+        "base_offset",
+        "error",
+        "leader",
+        "log_append_time",
+        "log_start_offset",
+        "message",
+        "record_errors",
+    )
+
+    def __init__(
+        self,
+        error: Errors,
+        base_offset: int = -1,
+        log_append_time: int = -1,
+        log_start_offset: int = -1,
+        *,
+        message: str | None = None,
+        leader: tuple[int, int] | None = None,
+        record_errors: Sequence[tuple[int, str | None]] = (),
+    ) -> None:
+        self.error = error
+        self.base_offset = base_offset
+        self.log_append_time = log_append_time
+        self.log_start_offset = log_start_offset
+        self.message = message
+        self.leader = leader
+        self.record_errors = record_errors
 
 
 def parse_produce_request(body: memoryview, version: int, most: int = sys.maxsize) -> ProduceRequest:
@@ -144,13 +174,16 @@ def encode_one_response(
     """As :func:`encode_produce_response`, for one partition. The usual response takes a third of the time: the
     compact encoding, records that were appended, no throttling.
     """
-    error, base_offset, append_time, start, message, leader, record_errors = outcome
-    if version < _FLEXIBLE_FROM or error or throttle_ms or message is not None or record_errors or leader:
+    error = outcome.error
+    tells_more = outcome.message is not None or outcome.leader is not None or bool(outcome.record_errors)
+    if version < _FLEXIBLE_FROM or error or throttle_ms or tells_more:
         return encode_produce_response(version, [(topic, [(index, outcome)])], throttle_ms)
     return b"".join(
         (
             _begin_of_one(topic),
-            _PARTITION_V5.pack(index, error, base_offset, append_time, start),
+            _PARTITION_V5.pack(
+                index, error, outcome.base_offset, outcome.log_append_time, outcome.log_start_offset
+            ),
             _END_OF_ONE,
         )
     )

@@ -115,15 +115,24 @@ def decode_records(
         raise RecordFormatError(f"{len(body) - position} bytes follow the {count} records of the batch")
 
 
-class Walk(NamedTuple):
+class Walk:
     """The result of :func:`walk`. Timestamps are absolute, in ms; records without one (-1) are ignored.
     ``without_key`` is the index of the first record without a key, -1 if all have one.
     """
 
-    latest_timestamp: int
-    earliest_timestamp: int
-    earliest_index: int
-    without_key: int
+    __slots__ = ("earliest_index", "earliest_timestamp", "latest_timestamp", "without_key")
+
+    def __init__(
+        self,
+        latest_timestamp: int,
+        earliest_timestamp: int,
+        earliest_index: int,
+        without_key: int,
+    ) -> None:
+        self.latest_timestamp = latest_timestamp
+        self.earliest_timestamp = earliest_timestamp
+        self.earliest_index = earliest_index
+        self.without_key = without_key
 
 
 def walk(body: Bytes, count: int, base_timestamp: int) -> Walk:  # noqa: PLR0912, PLR0915 - see below

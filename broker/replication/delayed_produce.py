@@ -59,6 +59,7 @@ class DelayedProduce(DelayedOperation):
         )
 
     def _fail(self, topic_partition: TopicPartition, error: Errors, message: str | None = None) -> None:
-        self._responses[topic_partition] = self._responses[topic_partition]._replace(
-            error=error, base_offset=-1, log_append_time=-1, message=message
+        start_offset = self._responses[topic_partition].log_start_offset
+        self._responses[topic_partition] = PartitionResponse(
+            error, log_start_offset=start_offset, message=message
         )

@@ -133,7 +133,8 @@ def _handle_old(request: Request, ctx: ApiContext) -> None:
         return
     writable = {topic for topic, _ in _writable(request, message, ctx.access, {}, told=False)}
     topics, answered = converted(message.topics, writable, ctx)
-    _append(request, message._replace(topics=topics), ctx, inline=False, verified=answered)
+    current = ProduceRequest(message.transactional_id, message.acks, message.timeout_ms, topics)
+    _append(request, current, ctx, inline=False, verified=answered)
 
 
 def _verify(request: Request, message: ProduceRequest, verified: Verified, ctx: ApiContext) -> Verdict:

@@ -43,6 +43,21 @@ def of_producer(sequence: int, producer_id: int = 7) -> memoryview:
     return batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
 
 
+def told(info: AppendInfo) -> tuple[object, ...]:
+    """All of it, in the order of its documentation."""
+    return (
+        info.first_offset,
+        info.last_offset,
+        info.max_timestamp,
+        info.log_append_time,
+        info.log_start_offset,
+        info.duplicate,
+        info.size_bytes,
+        info.record_count,
+        info.last_leader_epoch,
+    )
+
+
 def state_of(parts: LogParts) -> tuple[object, ...]:
     """Everything that an append may change."""
     return (
@@ -69,7 +84,7 @@ def test_an_append_sets_offset_and_epoch_in_place_and_the_checksum_stays_valid(
     header = read_header(view)
     assert (header.base_offset, header.leader_epoch, crc_is_valid(view, header)) == (40, 6, True)
     assert parts.segments.active.path(".log").read_bytes() == bytes(view)
-    assert info == AppendInfo(40, 49, 1000, -1, 35, False, len(view), 10, 6)
+    assert told(info) == (40, 49, 1000, -1, 35, False, len(view), 10, 6)
 
 
 def test_the_log_end_moves_after_the_write_and_then_a_sync_is_requested(
@@ -131,7 +146,7 @@ def test_a_duplicate_reports_the_epoch_of_the_original_batch_and_the_current_log
     parts.offsets.start = 1
     before = state_of(parts)
     info = appender.append_as_leader(of_producer(0), 5)
-    assert info == AppendInfo(0, 0, 1000, -1, 1, True, 0, 1, 1)
+    assert told(info) == (0, 0, 1000, -1, 1, True, 0, 1, 1)
     assert state_of(parts) == before, "a duplicate does not begin epoch 5"
 
 
@@ -177,7 +192,7 @@ def test_a_fetch_without_a_batch_appends_nothing(tmp_path: Path) -> None:
     parts = LogParts(tmp_path / "t-0", LogConfig(flush_messages=0))
     before = state_of(parts)
     info = appender_of(parts).append_as_follower(memoryview(b""))
-    assert info == AppendInfo(-1, -1, -1, -1, 0, False, 0, 0, -1)
+    assert told(info) == (-1, -1, -1, -1, 0, False, 0, 0, -1)
     assert state_of(parts) == before
 
 
