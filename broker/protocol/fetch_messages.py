@@ -40,23 +40,50 @@ _ABORTED = Struct(">qq")
 _PARTITION_NONE_ABORTED = Struct(">ihqqqBi")  # with no aborted transactions, and the preferred replica
 
 
-class FetchedPartition(NamedTuple):
+class FetchedPartition:
     """A partition of a Fetch response. ``records`` is what to send, or None. ``diverging`` is (epoch, end
     offset) for followers (KIP-595). ``leader`` is (id, epoch) if another broker leads. ``aborted`` are aborted
     transactions as (producer id, first offset, ...), None for a reader that did not ask for them. ``preferred``
     is the replica from which the consumer should read instead (KIP-392), -1 for this one.
     """
 
-    partition: int
-    error: Errors
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    records: FileRegion | None = None
-    diverging: tuple[int, int] | None = None
-    leader: tuple[int, int] | None = None
-    aborted: Sequence[tuple[int, int, int, int]] | None = None
-    preferred: int = -1
+    __slots__ = (
+        "aborted",
+        "diverging",
+        "error",
+        "high_watermark",
+        "last_stable_offset",
+        "leader",
+        "log_start_offset",
+        "partition",
+        "preferred",
+        "records",
+    )
+
+    def __init__(
+        self,
+        partition: int,
+        error: Errors,
+        high_watermark: int = -1,
+        last_stable_offset: int = -1,
+        log_start_offset: int = -1,
+        *,
+        records: FileRegion | None = None,
+        diverging: tuple[int, int] | None = None,
+        leader: tuple[int, int] | None = None,
+        aborted: Sequence[tuple[int, int, int, int]] | None = None,
+        preferred: int = -1,
+    ) -> None:
+        self.partition = partition
+        self.error = error
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.records = records
+        self.diverging = diverging
+        self.leader = leader
+        self.aborted = aborted
+        self.preferred = preferred
 
 
 def encode_fetch_response(
@@ -224,18 +251,28 @@ class _FlexibleEncoder(_Encoder):
         self.array(partitions)
 
     def partition(self, partition: FetchedPartition) -> None:
-        index, error, mark, stable, start, region, diverging, leader, aborted, preferred = partition
-        pending = self._pending
+        pending, aborted, region = self._pending, partition.aborted, partition.records
         if aborted is None:
-            pending.append(_PARTITION_NONE_ABORTED.pack(index, error, mark, stable, start, 0, preferred))
+            pending.append(
+                _PARTITION_NONE_ABORTED.pack(
+                    partition.partition,
+                    partition.error,
+                    partition.high_watermark,
+                    partition.last_stable_offset,
+                    partition.log_start_offset,
+                    0,
+                    partition.preferred,
+                )
+            )
         else:
             self.fixed(partition)
             self.array(len(aborted))
             pending += [_ABORTED.pack(each[0], each[1]) + b"\0" for each in aborted]
-            pending.append(_INT32.pack(preferred))
+            pending.append(_INT32.pack(partition.preferred))
         pending.append(write_uvarint(1 if region is None else region.size + 1))
         self.region(region)
-        pending.append(b"\0" if diverging is None and leader is None else _partition_tags(partition))
+        has_tags = partition.diverging is not None or partition.leader is not None
+        pending.append(_partition_tags(partition) if has_tags else b"\0")
 
     def end_struct(self) -> None:
         self._pending.append(b"\0")

@@ -115,7 +115,9 @@ class ReplicaReader:
         if throttled and records is not None:
             self._quota.record(records.size)
         index = topic_partition.partition
-        return FetchedPartition(index, _NO_ERROR, mark, stable, start, records, result.diverging)
+        return FetchedPartition(
+            index, _NO_ERROR, mark, stable, start, records=records, diverging=result.diverging
+        )
 
     def _read_failed(self, entry: FetchEntry, error: KafkaError) -> FetchedPartition:
         self._traffic.failed_fetches += 1
@@ -185,4 +187,6 @@ def _read_for_consumer(
             read = log.reader.read(offset, max_bytes, end_offset=mark, min_one_batch=min_one)
         region = read.region
     index = entry.topic_partition.partition
-    return FetchedPartition(index, _NO_ERROR, mark, stable, offsets.start, region, diverging, None, aborted)
+    return FetchedPartition(
+        index, _NO_ERROR, mark, stable, offsets.start, records=region, diverging=diverging, aborted=aborted
+    )

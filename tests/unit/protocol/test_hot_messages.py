@@ -142,8 +142,8 @@ def file() -> io.FileIO:
 
 
 def _fetched(file: io.FileIO, version: int) -> dict[TopicKey, Sequence[FetchedPartition]]:
-    plain = FetchedPartition(0, Errors.NONE, 10, 9, 1, FileRegion(file, 2, 5))
-    diverging = FetchedPartition(1, Errors.NONE, 4, 4, 0, None, diverging=(3, 44))
+    plain = FetchedPartition(0, Errors.NONE, 10, 9, 1, records=FileRegion(file, 2, 5))
+    diverging = FetchedPartition(1, Errors.NONE, 4, 4, 0, diverging=(3, 44))
     moved = FetchedPartition(2, Errors.NOT_LEADER_OR_FOLLOWER, leader=(2, 8))
     elsewhere = FetchedPartition(3, Errors.NONE, 10, 9, 1, preferred=7)
     keys: tuple[TopicKey, TopicKey] = (TOPIC_ID, uuid.UUID(int=1)) if version >= 13 else ("t", "empty")

@@ -56,7 +56,7 @@ def test_what_stands_under_an_epoch_that_the_leader_never_knew_goes(site: Site, 
     wait_until(lambda: site.log.leader_epochs.latest_epoch == 0)
     assert site.log.log_end_offset == start
     read = site.theirs.reader.read(start, 1000, end_offset=LEADER_END, min_one_batch=True)
-    site.answer(FetchedPartition(0, Errors.NONE, LEADER_END, LEADER_END, 0, read.region))
+    site.answer(FetchedPartition(0, Errors.NONE, LEADER_END, LEADER_END, 0, records=read.region))
     wait_until(lambda: site.log.log_end_offset == LEADER_END)
 
 

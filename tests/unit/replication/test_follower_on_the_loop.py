@@ -96,7 +96,7 @@ class Site:
         offset = self.theirs.append_as_leader(batch(b"v"), 0).first_offset
         end = self.theirs.log_end_offset
         read = self.theirs.reader.read(offset, 1000, end_offset=end, min_one_batch=True)
-        self.answer(FetchedPartition(0, Errors.NONE, end, end, 0, read.region))
+        self.answer(FetchedPartition(0, Errors.NONE, end, end, 0, records=read.region))
 
     def answer(self, *partitions: FetchedPartition) -> None:
         self.leader.answer_fetch(TOPIC_ID, partitions)
@@ -159,12 +159,12 @@ def test_a_damaged_batch_is_told_once_and_taken_when_the_leader_has_it_whole(
     damaged = sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :]
     path.write_bytes(damaged)
     for _ in range(3):
-        site.answer(FetchedPartition(0, Errors.NONE, 2, 2, 0, read.region))
+        site.answer(FetchedPartition(0, Errors.NONE, 2, 2, 0, records=read.region))
     for _ in range(3):
         site.answer(FetchedPartition(0, Errors.CORRUPT_MESSAGE))
     assert site.log.log_end_offset == 1
     path.write_bytes(sound)
-    site.answer(FetchedPartition(0, Errors.NONE, 2, 2, 0, read.region))
+    site.answer(FetchedPartition(0, Errors.NONE, 2, 2, 0, records=read.region))
     wait_until(lambda: site.has(2), WAIT_S)
     assert capsys.readouterr().out.count("replica_append_failed") == 2  # a checksum, and what the leader said
 
@@ -174,7 +174,7 @@ def test_a_log_that_parted_from_the_leaders_is_cut_by_the_thread(site: Site) -> 
     site.send_a_record()
     wait_until(lambda: site.has(2), WAIT_S)
     site.theirs.truncate_to(1)
-    site.answer(FetchedPartition(0, Errors.NONE, 1, 1, 0, None, diverging=(0, 1)))
+    site.answer(FetchedPartition(0, Errors.NONE, 1, 1, 0, diverging=(0, 1)))
     site.send_a_record()
     wait_until(lambda: len(site.appended_on) == 3, WAIT_S)
     assert site.log.log_end_offset == 2
@@ -310,7 +310,7 @@ def test_logs_that_part_from_their_leader_at_once_lower_their_recovery_points_at
     site.fetcher.add((site.followed, Followed(other, TOPIC_ID, 0)))
     site.leader.accept()
     site.answer(
-        *(FetchedPartition(number, Errors.NONE, 1, 1, 0, None, diverging=(0, 1)) for number in (0, 1))
+        *(FetchedPartition(number, Errors.NONE, 1, 1, 0, diverging=(0, 1)) for number in (0, 1))
     )
     wait_until(lambda: site.log.log_end_offset == other_log.log_end_offset == 1)
     site.close()

@@ -120,7 +120,7 @@ def test_partition_that_got_records_goes_behind_the_others(site: Site, tmp_path)
     path.write_bytes(b"records")
     session_id = site.full(2)
     with path.open("rb") as file:
-        filled = FetchedPartition(0, Errors.NONE, 5, 5, 0, FileRegion(file, 0, 7))
+        filled = FetchedPartition(0, Errors.NONE, 5, 5, 0, records=FileRegion(file, 0, 7))
         assert indexes(site.ask(session_id, 1, results={0: filled})) == [0]
         everything = {index: nothing_new(index, mark=9) for index in (0, 1)}
         assert indexes(site.ask(session_id, 2, results=everything)) == [1, 0]
