@@ -1,7 +1,7 @@
 """The committed table, the comparison with it, and its output. Pure, except for reading and writing the file.
 
-A figure is too high when it is more than two and a half times the table's value and a floor. There are three figures per
-element: CPU time, bytes of the answer, and memory blocks that are kept.
+A figure is too high when it is more than two and a half times the table's value and a floor. There are three
+figures per element: CPU time, bytes of the answer, and memory blocks that are kept.
 """
 
 from __future__ import annotations
