@@ -90,7 +90,9 @@ STEM = "report"
     "--out", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_OUT, help="Report directory."
 )
 @click.option(
-    "--work-dir", type=click.Path(file_okay=False, path_type=Path), help="Where log dirs are put; made if missing."
+    "--work-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where log dirs are put; made if missing.",
 )
 @click.option(
     "--tcp",

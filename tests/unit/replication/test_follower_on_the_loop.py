@@ -309,9 +309,7 @@ def test_logs_that_part_from_their_leader_at_once_lower_their_recovery_points_at
         log.on_recovery_points_lowered = lowered
     site.fetcher.add((site.followed, Followed(other, TOPIC_ID, 0)))
     site.leader.accept()
-    site.answer(
-        *(FetchedPartition(number, Errors.NONE, 1, 1, 0, diverging=(0, 1)) for number in (0, 1))
-    )
+    site.answer(*(FetchedPartition(number, Errors.NONE, 1, 1, 0, diverging=(0, 1)) for number in (0, 1)))
     wait_until(lambda: site.log.log_end_offset == other_log.log_end_offset == 1)
     site.close()
     assert told == [{site.log, other_log}]
