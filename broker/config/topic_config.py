@@ -66,6 +66,14 @@ SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
 NO_PREALLOCATION: Final = (
     "segments are not allocated in full here, they grow with what is written: leave it out"
 )
+_NO_TIERS: Final = "there is no tiered storage here"
+# What a topic may say of these is false, with the reason.
+_NEVER_TRUE: Final = {
+    "preallocate": NO_PREALLOCATION,
+    "remote.log.copy.disable": _NO_TIERS,
+    "remote.log.delete.on.disable": _NO_TIERS,
+    "remote.storage.enable": _NO_TIERS,
+}
 _LOG_CONFIG_FIELDS: Final = frozenset(field.name for field in fields(LogConfig))
 
 
@@ -82,12 +90,10 @@ def check_topic_configs(overrides: Mapping[str, str]) -> tuple[dict[str, Value],
             values[name] = key.parse(text)
         except ValueError as error:
             problems.append(Problem(name, None, f"{text!r} is not valid: {error}"))
-    if values.get("remote.storage.enable") is True:
-        problems.append(Problem("remote.storage.enable", None, "there is no tiered storage here"))
-        del values["remote.storage.enable"]
-    if values.get("preallocate") is True:
-        problems.append(Problem("preallocate", None, NO_PREALLOCATION))
-        del values["preallocate"]
+    for name in sorted(values.keys() & _NEVER_TRUE):
+        if values[name] is True:
+            problems.append(Problem(name, None, _NEVER_TRUE[name]))
+            del values[name]
     return values, problems
 
 

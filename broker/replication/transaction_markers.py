@@ -65,7 +65,8 @@ class TransactionMarkers:
 
         The errors are NONE, UNKNOWN_TOPIC_OR_PARTITION if there is no such replica here, and those of
         :meth:`LogAppender.append_as_leader` and of acks=all: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH,
-        TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT and others.
+        TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT and others. A negative producer
+        id is INVALID_PRODUCER_ID_MAPPING.
         """
         if not markers:
             then([])
@@ -101,6 +102,10 @@ class TransactionMarkers:
                     )
             then(errors)
 
+        if marker.producer_id < 0:
+            # It would be in the log as the batch of no producer.
+            errors |= dict.fromkeys(led, Errors.INVALID_PRODUCER_ID_MAPPING)
+            led.clear()
         if not led:
             then(errors)
             return

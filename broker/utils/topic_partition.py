@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+# The log of KRaft's controllers, which no topic may be called.
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 
 

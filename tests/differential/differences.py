@@ -57,6 +57,31 @@ TABLE: Final[tuple[Intended, ...]] = (
         )
         for field, theirs, ours in (("code", "UNKNOWN_SERVER_ERROR", code), ("message", "None", "a text"))
     ),
+    *(
+        Intended(
+            [ApiKey.WRITE_TXN_MARKERS],
+            "markers/*/error_code",
+            "UNKNOWN_SERVER_ERROR",
+            error,
+            _WRONG_REQUEST,
+            where=f"markers/{step}",
+        )
+        for step, error in (
+            ("of no epoch", "INVALID_PRODUCER_EPOCH"),
+            ("of no producer", "INVALID_PRODUCER_ID_MAPPING"),
+        )
+    ),
+    *(
+        Intended(
+            [ApiKey.INCREMENTAL_ALTER_CONFIGS],
+            f"*/error_{field}",
+            theirs,
+            ours,
+            "Landline's segments grow as they are written, and are not allocated before",
+            where="alteration of configs/set preallocate to true",
+        )
+        for field, theirs, ours in (("code", "NONE", "INVALID_CONFIG"), ("message", "None", "a text"))
+    ),
     Intended(
         [ApiKey.CREATE_TOPICS],
         "topics/*",

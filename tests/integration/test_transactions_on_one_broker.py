@@ -15,6 +15,7 @@ from rig.kafka_dist import KafkaDistUnavailableError, dump_log_segments, run_too
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient
 from rig.wait import wait_until
+from tests.support.times import NOW_MS
 from tests.support.transaction_requests import (
     ABORT,
     COMMIT,
@@ -254,11 +255,11 @@ def test_open_transactions_survive_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_kafkas_own_tools_abort_a_hanging_transaction_and_read_what_is_left(
+def test_kafkas_own_tools_find_and_abort_a_hanging_transaction_and_read_what_is_left(
     broker: LandlineStandalone, client: RawClient, topic: str
 ) -> None:
     client.produce(topic, 0, some_records(b"a"))
-    produce(client, topic, in_transaction(b"b", pid=77, epoch=2))
+    produce(client, topic, in_transaction(b"b", pid=77, epoch=2, time_ms=NOW_MS - 3_600_000))
     where = ("--topic", topic, "--partition", "0")
 
     def transactions(*arguments: str) -> str:
@@ -269,10 +270,18 @@ def test_kafkas_own_tools_abort_a_hanging_transaction_and_read_what_is_left(
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def hanging() -> list[list[str]]:
+        rows = [line.split() for line in transactions("find-hanging", *broker_id).splitlines()]
+        return [row for row in rows if row[:2] == [topic, "0"]]
+
+    broker_id = ("--broker-id", str(broker.broker_id))
     row = transactions("describe-producers", *where).splitlines()[1].split()
     assert (row[0], row[1], row[-1]) == ("77", "2", "1")
+    ((_, _, producer_id, epoch, *_),) = hanging()
+    assert (producer_id, epoch) == ("77", "2")
     transactions("abort", *where, "--start-offset", "1")
     assert read_committed(client, topic) == [b"a"]
+    assert hanging() == []
     assert transactions("describe-producers", *where).splitlines()[1].split()[-1] == "None"
     (directory,) = broker.log_dir.rglob(f"{topic}-0")
     files = [path for path in directory.iterdir() if path.suffix in {".log", ".txnindex"}]

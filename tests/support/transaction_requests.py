@@ -16,9 +16,11 @@ COMMIT, ABORT = True, False
 UNCOMMITTED, COMMITTED = 0, 1
 
 
-def in_transaction(*values: bytes, pid: int, sequence: int = 0, epoch: int = 0, **options: Any) -> bytes:
-    """A transactional batch."""
-    records = [Record(b"key", value, (), NOW_MS) for value in values]
+def in_transaction(
+    *values: bytes, pid: int, sequence: int = 0, epoch: int = 0, time_ms: int = NOW_MS, **options: Any
+) -> bytes:
+    """A transactional batch of records of the time ``time_ms``."""
+    records = [Record(b"key", value, (), time_ms) for value in values]
     return build_batch(
         records,
         producer_id=pid,

@@ -20,7 +20,7 @@ from broker.config.key import (
     Key,
 )
 from broker.config.log_dirs import DEFAULT_LOG_DIR
-from broker.config.validators import GZIP_LEVEL, VERSION, at_least, between, list_of, one_of
+from broker.config.validators import GZIP_LEVEL, MESSAGE_FORMAT, at_least, between, list_of, one_of
 
 # fmt: off
 KEYS: Final = (
@@ -92,9 +92,9 @@ KEYS: Final = (
         valid=at_least(0), mode=CLUSTER_WIDE, use=USED,
         doc="How far a CreateTime timestamp may be in the future."),
     Key("log.message.timestamp.difference.max.ms", LONG, LONG_MAX, MEDIUM,
-        valid=at_least(0), mode=CLUSTER_WIDE,
+        valid=at_least(0), mode=CLUSTER_WIDE, use=USED,
         doc="Old name for the two limits before and after; use those."),
-    Key("log.message.format.version", STRING, "3.0-IV1", MEDIUM, valid=VERSION,
+    Key("log.message.format.version", STRING, "3.0-IV1", MEDIUM, valid=MESSAGE_FORMAT,
         doc="Old record formats. Landline stores version 2 only, as Kafka does since 3.0."),
     Key("log.message.downconversion.enable", BOOLEAN, True, LOW, mode=CLUSTER_WIDE, use=USED,
         doc="Whether consumers before Kafka 0.11 (Fetch 0 to 3) get records, converted to old messages. If not, they "

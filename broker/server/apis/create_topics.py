@@ -23,6 +23,7 @@ from broker.server.access import allowed, allowed_names, cluster_allowed
 from broker.server.apis.context import ApiContext
 from broker.server.apis.metadata_wait import await_led
 from broker.server.apis.told_configs import ToldConfigs
+from broker.utils.topic_partition import CLUSTER_METADATA_TOPIC
 
 _UNKNOWN: Final = -1  # partitions or replicas of a topic that was not created
 _A_LOOK: Final = 500  # topics, at 0.05 ms each
@@ -62,6 +63,8 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
                 ctx, request, AclOperation.CREATE, ResourceType.TOPIC, topic.name
             ):
                 raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
+            if topic.name == CLUSTER_METADATA_TOPIC:
+                raise KafkaError(Errors.INVALID_REQUEST, "this is the name of KRaft's log, not of a topic")
             new = _new_topic(topic)
             if looks:
                 outcome = looks.validate(new, aged=len(created))

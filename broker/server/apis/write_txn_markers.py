@@ -61,10 +61,13 @@ def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:
 
 
 def _fields(results: Iterable[tuple[int, MarkerErrors]]) -> Fields:
-    """The response, which has each producer once: of two markers, the later one's error stands."""
+    """The response, which has each producer once: of two markers, the later one's error stands. As in Kafka it has
+    none for whom nothing was asked.
+    """
     producers: dict[int, dict[TopicPartition, Errors]] = {}
     for producer_id, errors in results:
-        producers.setdefault(producer_id, {}).update(errors)
+        if errors:
+            producers.setdefault(producer_id, {}).update(errors)
     return {"markers": [{"producer_id": pid, "topics": _topics(errors)} for pid, errors in producers.items()]}
 
 

@@ -11,7 +11,7 @@ from tests.differential.scripts.every_request import CONTROLLERS, EVERY_REQUEST
 from tests.differential.scripts.groups import GROUPS, PAIRS, STATIC_MEMBERS
 from tests.differential.scripts.records import LEADERSHIP, PRODUCE, READING, SESSIONS, SHORTENING
 from tests.differential.scripts.topics import CREATION, DELETION, GROWTH, METADATA
-from tests.differential.scripts.transactions import FENCED_OFFSETS, TRANSACTIONS
+from tests.differential.scripts.transactions import FENCED_OFFSETS, MARKERS, TRANSACTIONS
 
 SCRIPTS: Final[tuple[Script, ...]] = (
     EVERY_REQUEST,
@@ -32,6 +32,7 @@ SCRIPTS: Final[tuple[Script, ...]] = (
     PAIRS,
     TRANSACTIONS,
     FENCED_OFFSETS,
+    MARKERS,
     MOVES,
     QUOTAS,
     CREDENTIALS,

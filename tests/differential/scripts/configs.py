@@ -97,6 +97,19 @@ ALTERATION = Script(
         _alter(
             "set one right and one wrong", ("segment.bytes", SET, "9999999"), ("retention.ms", SET, "long")
         ),
+        *(
+            _alter(f"set {key} to {value}", (key, SET, value))
+            for key, value in (
+                ("remote.storage.enable", "true"),
+                ("remote.log.copy.disable", "true"),
+                ("remote.log.delete.on.disable", "true"),
+                ("message.format.version", "9.9"),
+                ("message.format.version", "2.8"),
+                ("preallocate", "true"),
+            )
+        ),
+        _alter("take the format away", ("message.format.version", DELETE, None)),
+        _alter("take the allocation away", ("preallocate", DELETE, None)),
         _alter("set one twice", ("retention.ms", SET, "1"), ("retention.ms", SET, "2")),
         _alter("an unknown operation", ("retention.ms", 9, "1")),
         _alter("nothing"),

@@ -107,6 +107,13 @@ CREATION = Script(
             lambda at: {"topics": [new_topic(f"with_dot-{at.round}")]},
         ),
         _create("an internal name", new_topic("__consumer_offsets")),
+        _create("the name of KRaft's log", new_topic("__cluster_metadata")),
+        Step(
+            "the name of KRaft's log, to look at",
+            ApiKey.CREATE_TOPICS,
+            constant(topics=[new_topic("__cluster_metadata")], validate_only=True),
+            range(1, 8),
+        ),
         Step(
             "without waiting",
             ApiKey.CREATE_TOPICS,

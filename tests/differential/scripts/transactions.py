@@ -246,3 +246,40 @@ FENCED_OFFSETS: Final = Script(
     ],
     in_rounds=True,
 )
+
+
+def _markers(*markers: dict[str, Any]) -> Change:
+    """WriteTxnMarkers of an administrator, by default for partition 0 of the topic and producer 1."""
+    usual = {"producer_id": 1, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0}
+    topics = [{"name": _MARKED, "partition_indexes": [0]}]
+    return constant(markers=[{**usual, "topics": topics, **marker} for marker in markers])
+
+
+_MARKED: Final = "marked"
+_NOWHERE: Final = [
+    {"name": "nowhere", "partition_indexes": [0]},
+    {"name": _MARKED, "partition_indexes": [0, 9]},
+]
+MARKERS: Final = Script(
+    "markers",
+    [
+        Step("make", ApiKey.CREATE_TOPICS, constant(topics=[new_topic(_MARKED)]), (7,)),
+        *(
+            Step(name, ApiKey.WRITE_TXN_MARKERS, change)
+            for name, change in (
+                ("of nobody", _markers()),
+                ("of a producer", _markers({})),
+                ("of a later coordinator", _markers({"coordinator_epoch": 5})),
+                ("of an earlier coordinator", _markers({"coordinator_epoch": 1})),
+                ("of a later epoch", _markers({"producer_epoch": 3, "coordinator_epoch": 5})),
+                ("of an earlier epoch", _markers({"producer_epoch": 2, "coordinator_epoch": 5})),
+                ("of no epoch", _markers({"producer_epoch": -1, "coordinator_epoch": 5})),
+                ("of no producer", _markers({"producer_id": -1})),
+                ("for no topic", _markers({"topics": []})),
+                ("for unknown partitions", _markers({"topics": _NOWHERE, "producer_id": 2})),
+                ("of two producers", _markers({"producer_id": 3}, {"producer_id": 4})),
+                ("of one producer twice", _markers({"producer_id": 5}, {"producer_id": 5})),
+            )
+        ),
+    ],
+)

@@ -345,6 +345,10 @@ def test_the_older_timestamp_limit_counts_where_its_successors_are_unset():
         ({"cleanup.policy": "shred"}, "list of compact, delete"),
         ({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, "larger than max.compaction.lag.ms"),
         ({"remote.storage.enable": "true"}, "no tiered storage"),
+        ({"remote.log.copy.disable": "true"}, "no tiered storage"),
+        ({"remote.log.delete.on.disable": "true"}, "no tiered storage"),
+        ({"message.format.version": "9.9"}, "Kafka version from 0.8.0 to 4.0"),
+        ({"message.format.version": "0.10"}, "Kafka version from 0.8.0 to 4.0"),
         ({"preallocate": "true"}, "grow with what is written"),
         ({"follower.replication.throttled.replicas": "x"}, "partition:broker"),
         ({"segment.bytes": "13"}, "of at least 14"),
@@ -353,6 +357,13 @@ def test_the_older_timestamp_limit_counts_where_its_successors_are_unset():
 def test_a_topic_config_that_cannot_work_is_refused(overrides, message):
     with pytest.raises(ConfigError, match=message.replace("?", r"\?").replace("*", r"\*")):
         make().topic_log_config(overrides)
+
+
+@pytest.mark.parametrize(
+    "version", ["0.8.0", "0.10.0-IV0", "0.11.0.3", "1.0", "2.8.1", "2.8-IV1", "3.9-IV0", "3.9"]
+)
+def test_a_format_version_of_any_release_of_kafka_is_accepted(version):
+    make(props={"log.message.format.version": version}).topic_log_config({"message.format.version": version})
 
 
 # --- dynamic layers

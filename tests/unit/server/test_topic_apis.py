@@ -171,6 +171,15 @@ def test_each_topic_has_its_own_error(cluster):
     assert "live brokers, 1" in next(row for row in rows if row.name == "wide").error_message
 
 
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_no_topic_gets_the_name_of_krafts_log(cluster, validate_only):
+    wanted = {**create(topic("__cluster_metadata")), "validate_only": validate_only}
+    (row,) = cluster.send(ApiKey.CREATE_TOPICS, 7, wanted).topics
+    assert row.error_code == Errors.INVALID_REQUEST
+    assert "KRaft" in row.error_message
+    assert "__cluster_metadata" not in cluster.store.topics()
+
+
 def test_one_request_makes_no_more_partitions_over_all_its_topics_than_over_one(cluster):
     wanted = create(*(topic(f"t{number}", 101) for number in range(100)))
     with pytest.raises(
