@@ -134,8 +134,9 @@ def list_of(*words: str, empty: bool = False) -> ListOf:
 GZIP_LEVEL: Final = Range(1, 9, also=(-1,))
 NON_EMPTY: Final = Pattern(r"(?s).+", "a text that is not empty")
 VERSION: Final = Pattern(r"\d+\.\d+(\.\d+)?(-IV\d+)?", "a Kafka version such as 3.9 or 3.9-IV0")
+# As in Kafka, what follows the release is not looked at.
 MESSAGE_FORMAT: Final = Pattern(
-    r"(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)(\.\d+)?|(1\.[01]|2\.[0-8]|3\.\d|4\.0)(\.\d+)?)(-IV\d)?",
+    r"(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\.\d|4\.0)(-IV\d)?(\..*)?",
     "a Kafka version from 0.8.0 to 4.0",
 )
 THROTTLED_REPLICAS: Final = ThrottledReplicas()

@@ -66,7 +66,7 @@ class TransactionMarkers:
         The errors are NONE, UNKNOWN_TOPIC_OR_PARTITION if there is no such replica here, and those of
         :meth:`LogAppender.append_as_leader` and of acks=all: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT and others. A negative producer
-        id is INVALID_PRODUCER_ID_MAPPING.
+        id is INVALID_PRODUCER_ID_MAPPING, a negative epoch INVALID_PRODUCER_EPOCH.
         """
         if not markers:
             then([])
@@ -102,9 +102,11 @@ class TransactionMarkers:
                     )
             then(errors)
 
-        if marker.producer_id < 0:
-            # It would be in the log as the batch of no producer.
-            errors |= dict.fromkeys(led, Errors.INVALID_PRODUCER_ID_MAPPING)
+        # It would be in the log as the batch of no producer, or of a producer without an epoch.
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            is_nobody = marker.producer_id < 0
+            wrong = Errors.INVALID_PRODUCER_ID_MAPPING if is_nobody else Errors.INVALID_PRODUCER_EPOCH
+            errors |= dict.fromkeys(led, wrong)
             led.clear()
         if not led:
             then(errors)

@@ -67,7 +67,7 @@ TABLE: Final[tuple[Intended, ...]] = (
             where=f"markers/{step}",
         )
         for step, error in (
-            ("of no epoch", "INVALID_PRODUCER_EPOCH"),
+            ("of no epoch*", "INVALID_PRODUCER_EPOCH"),
             ("of no producer", "INVALID_PRODUCER_ID_MAPPING"),
         )
     ),

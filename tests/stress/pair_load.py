@@ -90,7 +90,9 @@ class PairLoad:
             response = responses[place.name]
             if response.error is not Errors.NONE:
                 if response.error not in _MAY_BE:
-                    self._watch.problem(f"{place.name}: acks={acks} was answered with {response}")
+                    self._watch.problem(
+                        f"{place.name}: acks={acks} was answered with {response.error.name}: {response.message}"
+                    )
             elif acks == -1:
                 self.acknowledged += 1
                 for i, value in enumerate(values):

@@ -95,7 +95,9 @@ class Producers:
             if response.error is not Errors.NONE:
                 may_change = place.kind not in ("leads", "dooms") or self._site.is_gone(place)
                 if response.error not in _CHANGED or not may_change:
-                    self._site.watch.problem(f"{place.name}: acks={acks} was answered with {response}")
+                    self._site.watch.problem(
+                        f"{place.name}: acks={acks} was answered with {response.error.name}: {response.message}"
+                    )
             elif acks != 0 and log is not None:
                 self.acknowledged[place] += 1
                 self._judge(place, log, response.base_offset, values, key, acks, mark)
@@ -146,7 +148,9 @@ def append_fetched(site: Site, place: Place, number: int, count: int, chance: ra
     records = batch_of(values, key, offset, place.epoch)
     info = partition.append_as_follower(records, place.epoch, max(offset - 3, 0), log.log_start_offset)
     if info is None or info.first_offset != offset:
-        site.watch.problem(f"{place.name}: a fetch at {offset} was appended as {info}")
+        site.watch.problem(
+            f"{place.name}: a fetch at {offset} was appended as {info and (info.first_offset, info.last_offset)}"
+        )
     if place.syncs_each and (synced := log.durability.synced_end) < offset + count:
         site.watch.problem(f"{place.name}: a fetch up to {offset + count} returned with {synced} synced")
     note(place, key, offset, values, mark)

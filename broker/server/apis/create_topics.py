@@ -48,7 +48,8 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
     # For one topic there is nothing to save. For several, refused topics are not delayed and cause no
     # new reads.
     creates_all = cluster_allowed(ctx, request, AclOperation.CREATE, told=False)
-    described = allowed_names(ctx, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names)
+    told_of = [name for name in names if name != CLUSTER_METADATA_TOPIC]
+    described = allowed_names(ctx, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, told_of)
     looks = _Looks(ctx.topic_admin) if validate_only or len(message.topics) > 1 else None
     results: dict[str, bytes] = {}
     created: dict[str, int] = {}
@@ -56,6 +57,11 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
     for topic in message.topics:
         if topic.name in results:
             continue  # named more than once: it already has its error
+        if topic.name == CLUSTER_METADATA_TOPIC:
+            # Whoever asks, and however often: as in Kafka.
+            error = KafkaError(Errors.INVALID_REQUEST, "this is the name of KRaft's log, not of a topic")
+            results[topic.name] = _encoded(request, _refused(topic.name, error))
+            continue
         try:
             if names[topic.name] > 1:
                 raise KafkaError(Errors.INVALID_REQUEST, "the request names this topic more than once")
@@ -63,8 +69,6 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
                 ctx, request, AclOperation.CREATE, ResourceType.TOPIC, topic.name
             ):
                 raise KafkaError(Errors.TOPIC_AUTHORIZATION_FAILED)
-            if topic.name == CLUSTER_METADATA_TOPIC:
-                raise KafkaError(Errors.INVALID_REQUEST, "this is the name of KRaft's log, not of a topic")
             new = _new_topic(topic)
             if looks:
                 outcome = looks.validate(new, aged=len(created))

@@ -274,6 +274,7 @@ MARKERS: Final = Script(
                 ("of a later epoch", _markers({"producer_epoch": 3, "coordinator_epoch": 5})),
                 ("of an earlier epoch", _markers({"producer_epoch": 2, "coordinator_epoch": 5})),
                 ("of no epoch", _markers({"producer_epoch": -1, "coordinator_epoch": 5})),
+                ("of no epoch and an unknown producer", _markers({"producer_id": 6, "producer_epoch": -1})),
                 ("of no producer", _markers({"producer_id": -1})),
                 ("for no topic", _markers({"topics": []})),
                 ("for unknown partitions", _markers({"topics": _NOWHERE, "producer_id": 2})),

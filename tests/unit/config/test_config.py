@@ -360,7 +360,7 @@ def test_a_topic_config_that_cannot_work_is_refused(overrides, message):
 
 
 @pytest.mark.parametrize(
-    "version", ["0.8.0", "0.10.0-IV0", "0.11.0.3", "1.0", "2.8.1", "2.8-IV1", "3.9-IV0", "3.9"]
+    "version", ["0.8.0", "0.10.0-IV0", "0.11.0.3", "1.0", "1.0.2-cp3", "2.8-IV1", "3.9-IV0", "3.9.0.1"]
 )
 def test_a_format_version_of_any_release_of_kafka_is_accepted(version):
     make(props={"log.message.format.version": version}).topic_log_config({"message.format.version": version})
