@@ -38,6 +38,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 OFFSETS = "__consumer_offsets"
 COMMAND = "org.apache.kafka.tools.TransactionsCommand"
+VERIFICATION = "transaction.partition.verification.enable"
+SET, DELETE = 0, 1
 _numbers = count(1)
 
 
@@ -46,7 +48,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LandlineStandal
     """A broker that believes every producer: there is no coordinator to ask."""
     config: dict[str, object] = {
         "offsets.topic.num.partitions": 1,
-        "transaction.partition.verification.enable": "false",
+        VERIFICATION: "false",
     }
     with LandlineStandalone(tmp_path_factory.mktemp("standalone") / "data", config) as running:
         yield running
@@ -231,7 +233,7 @@ def test_offsets_are_refused_as_kafka_refuses_them(client: RawClient, topic: str
 def test_open_transactions_survive_a_restart(tmp_path: Path) -> None:
     config: dict[str, object] = {
         "offsets.topic.num.partitions": 1,
-        "transaction.partition.verification.enable": "false",
+        VERIFICATION: "false",
     }
     standalone = LandlineStandalone(tmp_path / "data", config)
     with standalone as broker, RawClient(HOST, broker.port) as client:
@@ -289,3 +291,26 @@ def test_kafkas_own_tools_find_and_abort_a_hanging_transaction_and_read_what_is_
     assert dumped.returncode == 0, dumped.stderr
     assert "endTxnMarker: ABORT" in dumped.stdout
     assert "version: 0 producerId: 77 firstOffset: 1 lastOffset: 2 lastStableOffset: 3" in dumped.stdout
+
+
+def test_verification_is_turned_on_and_off_while_the_broker_runs(client: RawClient, topic: str) -> None:
+    pids = count(1000)
+
+    def written() -> bool:
+        """Whether a producer may write in a transaction that no coordinator knows."""
+        answer = produce(client, topic, in_transaction(b"v", pid=next(pids)))
+        return Errors(answer.error_code) is Errors.NONE
+
+    def alter(operation: int, value: str | None) -> None:
+        config = {"name": VERIFICATION, "config_operation": operation, "value": value}
+        resource = {"resource_type": 4, "resource_name": "", "configs": [config]}
+        fields = {"resources": [resource], "validate_only": False}
+        (row,) = client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields).responses
+        assert Errors(row.error_code) is Errors.NONE, row.error_message
+
+    assert written()
+    alter(SET, "true")
+    wait_until(lambda: not written(), what="verification is on")
+    assert not written()
+    alter(DELETE, None)
+    wait_until(written, what="verification is as in the file again")
