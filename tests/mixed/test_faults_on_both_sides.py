@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.coordinator.common.partitioning import partition_for
+from broker.utils.topic_partition import TopicPartition
 from chaos.anomalies import summary
 from chaos.coordination import TRANSACTION_TOPIC
 from chaos.load import Load, LoadPlan, verdict
@@ -39,8 +41,11 @@ RANDOM_ROUNDS = int(os.environ.get("ROUNDS", "0"))
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1, 1_000_000))
 
 
-def play_under_load(cluster: MixedCluster, rounds: Iterable[Round], log_dir: Path) -> None:
-    """Plays the rounds and judges what all clients saw and what all replicas hold."""
+def play_under_load(cluster: MixedCluster, rounds: Iterable[Round], log_dir: Path) -> set[PeerKind]:
+    """Plays the rounds and judges what all clients saw and what all replicas hold. Returns which kinds have
+    coordinated a producer's transactions.
+    """
+    coordinated: set[PeerKind] = set()
     cluster.create_offsets_topic()
     small_segments = {"segment.bytes": str(SMALL_SEGMENTS)}
     with Load(cluster.bootstrap, PLAN, log_dir, run="load", topic_config=small_segments) as load:
@@ -50,6 +55,7 @@ def play_under_load(cluster: MixedCluster, rounds: Iterable[Round], log_dir: Pat
             began = time.monotonic()
             play(cluster, one, [*load.topics, OFFSETS_TOPIC, TRANSACTION_TOPIC])
             gap = load.longest_gap_s(began, time.monotonic())
+            coordinated.add(coordinating(cluster, load.transactional_id))
             print(f"{number:4} {one}: in sync again, longest gap {gap:.1f} s", flush=True)
         load.await_progress(200, LOAD_TIMEOUT_S)
         load.await_transactions(LOAD_TIMEOUT_S)
@@ -65,6 +71,14 @@ def play_under_load(cluster: MixedCluster, rounds: Iterable[Round], log_dir: Pat
     assert load.failed() == 0
     wrong = log_dump.problems(*cluster.log_dirs().values())
     assert not wrong, "\n".join(wrong[:20])
+    return coordinated
+
+
+def coordinating(cluster: MixedCluster, transactional_id: str) -> PeerKind:
+    """The kind of the broker that coordinates this producer's transactions."""
+    states = cluster.states([TRANSACTION_TOPIC])
+    number = partition_for(transactional_id, len(states))
+    return cluster.kinds[states[TopicPartition(TRANSACTION_TOPIC, number)].leader]
 
 
 @pytest.mark.timeout(600)
@@ -83,4 +97,4 @@ def test_nothing_is_lost_in_random_rounds(
 ) -> None:
     print(f"\nSEED={SEED} ROUNDS={RANDOM_ROUNDS}", flush=True)
     with MixedCluster(zookeeper, tmp_path / "cluster", kinds, BROKER_CONFIG) as cluster:
-        play_under_load(cluster, plan(SEED, RANDOM_ROUNDS, kinds), tmp_path)
+        assert play_under_load(cluster, plan(SEED, RANDOM_ROUNDS, kinds), tmp_path) == {KAFKA, LANDLINE}
