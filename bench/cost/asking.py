@@ -95,7 +95,7 @@ class Asking:
         a table of the luckiest ones would find usual ones dear.
         """
         takes = [self.take(asked.key, asked.version, request(asked, count))]
-        while len(takes) < tries and takes[0].cpu_us <= _LONG_US:
+        while len(takes) < tries:
             takes.append(self.take(asked.key, asked.version, request(asked, count)))
         return replace(reduce(Taken.least, takes), cpu=median_low(taken.cpu for taken in takes))
 
