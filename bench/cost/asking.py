@@ -94,9 +94,7 @@ class Asking:
         """The least cost of a request as :meth:`least` finds it, but the CPU time is the middle one of all tries:
         a table of the luckiest ones would find usual ones dear.
         """
-        takes = [self.take(asked.key, asked.version, request(asked, count))]
-        while len(takes) < tries:
-            takes.append(self.take(asked.key, asked.version, request(asked, count)))
+        takes = [self.take(asked.key, asked.version, request(asked, count)) for _ in range(tries)]
         return replace(reduce(Taken.least, takes), cpu=median_low(taken.cpu for taken in takes))
 
     def take(self, api_key: ApiKey, version: int, frame: bytes) -> Taken:

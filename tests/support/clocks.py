@@ -5,6 +5,20 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 N = TypeVar("N", int, float)
+MS = 1_000_000
+
+
+class Nanoseconds:
+    """The function of a clock, as time.monotonic_ns is one; it moves when told."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def pass_ms(self, ms: int) -> None:
+        self.now_ns += ms * MS
 
 
 class ManualClock:

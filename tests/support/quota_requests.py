@@ -7,21 +7,7 @@ from typing import Any
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol.api_keys import ApiKey
 from broker.server.quotas import QuotaManagers
-
-MS = 1_000_000
-
-
-class Nanoseconds:
-    """A clock that moves when told."""
-
-    def __init__(self) -> None:
-        self.now_ns = 1_000_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_ns
-
-    def pass_ms(self, ms: int) -> None:
-        self.now_ns += ms * MS
+from tests.support.clocks import Nanoseconds
 
 
 def request(

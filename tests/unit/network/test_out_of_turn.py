@@ -12,27 +12,16 @@ from broker.network.connection import Connection
 from broker.network.out_of_turn import OutOfTurn
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.network.transport import PlainTransport
+from tests.support.clocks import Nanoseconds
 
 READABLE = 1
 SHORT, LONG = (b"answer",), (b"prefix", b"records")
 
 
-class StillClock:
-    """A clock that stands until somebody moves it: the time that a turn has must not pass on a busy machine."""
-
-    def __init__(self) -> None:
-        self.now_ns = 1_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_ns
-
-    def advance(self, milliseconds: int) -> None:
-        self.now_ns += milliseconds * 1_000_000
-
-
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
-    made = StillClock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> Nanoseconds:
+    """The time that a turn has must not pass by itself on a busy machine."""
+    made = Nanoseconds()
     monkeypatch.setattr(time, "monotonic_ns", made)
     return made
 
@@ -119,8 +108,8 @@ def test_a_burst_is_sixteen_at_most(turns: list[Turn]) -> None:
     assert len(lines) == 40
 
 
-def test_a_burst_ends_with_the_time_that_a_turn_has(turns: list[Turn], clock: StillClock) -> None:
+def test_a_burst_ends_with_the_time_that_a_turn_has(turns: list[Turn], clock: Nanoseconds) -> None:
     """Each takes longer than both orders have: one of each is served, and the rest waits for the next turn."""
-    turns.append(turn := Turn(*[SHORT] * 4, each=lambda: clock.advance(2)))
+    turns.append(turn := Turn(*[SHORT] * 4, each=lambda: clock.pass_ms(2)))
     assert after(turn) == ["0 is served", "0 is sent", "1 is served", "1 is sent"]
     assert len(turn.out_of_turn.crowded) == 2

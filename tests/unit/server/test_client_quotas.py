@@ -22,7 +22,8 @@ from broker.server.quotas import UNBOUNDED, QuotaManagers
 from broker.zookeeper import quota_nodes
 from broker.zookeeper.cluster_store import ClusterStore
 from rig.wait import wait_until
-from tests.support.quota_requests import MS, Nanoseconds, request, served
+from tests.support.clocks import MS, Nanoseconds
+from tests.support.quota_requests import request, served
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from broker.quotas.allowance import Allowance
 from broker.server.apis import fetch
 from broker.server.apis.context import ApiContext
 from broker.server.quotas import QuotaManagers, charge
-from tests.support.quota_requests import MS, Nanoseconds, request, served
+from tests.support.clocks import MS, Nanoseconds
+from tests.support.quota_requests import request, served
 from tests.unit.server.test_longest_waits import Broker, fetched, requested
 
 
