@@ -249,13 +249,11 @@ def _differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def planned_units(plan: Mapping[str, Any], host: str) -> list[str]:
-    """Returns the units of a host that the plan starts or restarts."""
-    return [
-        row["unit"]
-        for row in plan["brokers"]
-        if row["host"] == host and row["action"] in (*RESTARTS, *STARTS)
-    ]
+def planned_units(
+    plan: Mapping[str, Any], host: str, actions: Sequence[str] = (*RESTARTS, *STARTS)
+) -> list[str]:
+    """Returns the units of a host that the plan starts or restarts, or has other actions for."""
+    return [row["unit"] for row in plan["brokers"] if row["host"] == host and row["action"] in actions]
 
 
 class FilterModule:

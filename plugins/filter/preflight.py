@@ -48,6 +48,13 @@ class Finding(NamedTuple):
     is_warning: bool
 
 
+def preflight_is_ours(groups: Iterable[str]) -> bool:
+    """Returns whether a host of these groups gets anything from the playbooks. Others of the inventory are somebody
+    else's: what they run, and whether they are reached, is no fault of a deployment.
+    """
+    return not set(GROUPS).isdisjoint(groups)
+
+
 def preflight_needs(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns what the roles of a host need of it, from its variables."""
     return [told[name] for name in _NEEDS if name in told]
@@ -74,10 +81,11 @@ def _host(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
 def preflight_findings(
     hosts: Sequence[Mapping[str, Any]], groups: Mapping[str, Sequence[str]], known: Sequence[str], now: float
 ) -> list[dict[str, Any]]:
-    """Returns all faults and warnings, each as a dict of a `Finding`.
+    """Returns all faults and warnings, each as a dict of a `Finding`. Of hosts that are not Landline's there are none.
 
     `known` are the roles' variables; `now` is this machine's clock.
     """
+    hosts = [host for host in hosts if preflight_is_ours(host["groups"])]
     some_run = any(one.has_brokers(host) for host in hosts)
     of_cluster = cluster.cluster_id(hosts)
     found = [
@@ -215,6 +223,7 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         return {
+            "preflight_is_ours": preflight_is_ours,
             "preflight_needs": preflight_needs,
             "preflight_hosts": preflight_hosts,
             "preflight_findings": preflight_findings,

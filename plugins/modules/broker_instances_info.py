@@ -41,6 +41,10 @@ options:
     description: Directory of the brokers' unit files, which name the mount points that a broker was deployed with.
     type: path
     default: /etc/systemd/system
+  before_dir:
+    description: Directory with what the first broker of a roll had, until it was found as good as the others.
+    type: path
+    default: /opt/landline/before
   http_host:
     description:
       - Address that the brokers' HTTP endpoints are to listen on.
@@ -129,6 +133,12 @@ installed_from:
 configured:
   description: Whether the host has a directory for properties files.
   type: bool
+  returned: always
+unjudged:
+  description:
+    - HTTP addresses of the brokers of which before_dir has what they had before.
+    - An earlier run ended before it knew whether they are as good as the others.
+  type: list
   returned: always
 """
 
@@ -285,6 +295,10 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "installed": Path(params["release_done"]).is_file(),
         "installed_from": installed_from(Path(params["release_done"])),
         "configured": config_dir.is_dir(),
+        # Its unit is copied last.
+        "unjudged": [
+            broker["url"] for broker in brokers if Path(params["before_dir"], broker["unit"]).is_file()
+        ],
     }
 
 
@@ -297,6 +311,7 @@ def main() -> None:
             "ports": {"type": "list", "elements": "dict", "default": []},
             "mounts": {"type": "list", "elements": "path", "default": []},
             "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
+            "before_dir": {"type": "path", "default": "/opt/landline/before"},
             "http_host": {"type": "str", "default": ""},
             "ca_file": {"type": "path"},
             "token_file": {"type": "path"},

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from lab import Lab
 from tests.support.lab_cluster import LAB_ENV, LabTarget, running_cluster
+from tests.support.next_release import make_both_releases
+
+
+@pytest.fixture(scope="session")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory with two releases: this checkout's, and one that comes after it."""
+    found = tmp_path_factory.mktemp("releases")
+    make_both_releases(found, tmp_path_factory.mktemp("next") / "landline")
+    return found
 
 
 @pytest.fixture

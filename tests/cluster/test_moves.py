@@ -1,4 +1,5 @@
-"""A host joins and gets its share, is decommissioned, and then takes the place of one that died, all under load.
+"""A host joins and gets its share, is decommissioned, once more when it is off for good, and then takes the place of
+one that died, all under load.
 
 Four hosts of this module's own. MOVES_FIGURES=1 records the figures, from which tools/move_figures.py makes the table
 in docs/operations.md.
@@ -165,6 +166,38 @@ def test_a_host_that_is_decommissioned_is_emptied_leaves_the_cluster_and_has_not
     refused = site.inventory.play("playbooks/decommission.yml", "-e decommission_host=h3", fails=True)
     assert "2 brokers would remain (1, 2), and topics have more replicas" in " ".join(refused.split())
     assert 3 in cluster_view(site.address("h1"), BROKER_PORT).ports
+
+
+def test_a_host_that_is_off_for_good_is_decommissioned_without_it(site):
+    site.inventory.brokers["h4"] = 4
+    site.inventory.play("deploy.yml", *BROKERS)
+    wait_until(lambda: 4 in cluster_view(site.address("h1"), BROKER_PORT).ports, 120, what="it is back")
+    site.inventory.play("playbooks/rebalance.yml")
+    assert 4 in site.brokers_of(FILLED)
+    # So that it can be wiped when it boots, before its broker starts.
+    site.lab.run("h4", "systemctl disable landline-broker@4")
+    site.lab.faults.power_loss("h4")
+    wait_until(lambda: 4 not in cluster_view(site.address("h1"), BROKER_PORT).ports, 60)
+    decommission = ("playbooks/decommission.yml", "-e decommission_host=h4")
+    refused = " ".join(site.inventory.play(*decommission, fails=True).split())
+    assert "h4 is not reached, and nothing was changed: " in refused
+    assert "If it is off for good: -e decommission_gone=true moves everything away without it" in refused
+    assert 4 in site.brokers_of(FILLED)
+    said = site.inventory.play(*decommission, "-e decommission_gone=true")
+    assert "take it out of the inventory. If it returns, wipe its disks" in " ".join(said.split())
+    assert 4 not in site.brokers_of(FILLED)
+    assert set(isr_sizes(site.bootstrap, FILLED).values()) == {3}
+    assert site.throttles() == set()
+    again = site.inventory.play(*decommission, "-e decommission_gone=true")
+    assert set(changed(again).values()) == {0}
+    site.lab.faults.boot("h4")
+    refused = site.inventory.play(*decommission, "-e decommission_gone=true", fails=True)
+    assert "decommission_gone says that h4 is gone for good, but it answers" in " ".join(refused.split())
+    units = "/etc/systemd/system/landline-broker@*"
+    site.lab.run(
+        "h4", f"rm -rf {units} /etc/landline /opt/landline /var/lib/landline/*; systemctl daemon-reload"
+    )
+    del site.inventory.brokers["h4"]
 
 
 def test_a_new_machine_takes_the_place_of_a_dead_host_and_nothing_was_lost(site, tmp_path):

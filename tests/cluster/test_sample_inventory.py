@@ -6,6 +6,8 @@ services have addresses of their own.
 """
 
 import json
+import os
+import random
 import re
 import subprocess
 import sys
@@ -22,14 +24,20 @@ from lab import Bind
 from rig.wait import wait_until
 from rig.wire import cluster_view
 from sparkctl.inventory import host_port
-from tests.support.deploying import ROOT, make
+from tests.support.deploying import ROOT, changed, interrupted, make
 from tests.support.elsewhere import Elsewhere
 from tests.support.fabric import fab_ok
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
-from tests.support.next_release import NEWER_FORMAT, NEXT, OLDER_FORMAT, VERSION, make_both_releases
+from tests.support.next_release import NEWER_FORMAT, NEXT, OLDER_FORMAT, VERSION
 from tests.support.numbered_load import NumberedLoad, numbers_in
-from tests.support.operators_hosts import DISKS, only_the_bastion_is_reached, prepare, service_address
+from tests.support.operators_hosts import (
+    DISKS,
+    only_the_bastion_is_reached,
+    prepare,
+    service_address,
+    ssh_may_be_lost,
+)
 from tests.support.sample_inventory import (
     assert_all_run,
     deploy,
@@ -43,14 +51,6 @@ from tests.support.sample_inventory import (
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PYSPARK = Path(pyspark.__file__).parent
-
-
-@pytest.fixture(scope="module")
-def archives(tmp_path_factory):
-    """The directory with two releases: this checkout's, and one that comes after it."""
-    found = tmp_path_factory.mktemp("releases")
-    make_both_releases(found, tmp_path_factory.mktemp("next") / "landline")
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -273,9 +273,9 @@ SLOW = "s/^( +)stats.local_ns \\+= ended - started/\\1time.sleep(0.3); stats.loc
 TABLE = f"/opt/landline/releases/{NEXT}/venv/lib/python3*/site-packages/broker/server/apis"
 
 
-def test_a_release_that_is_slow_goes_back_by_itself_and_no_other_broker_is_touched(lab, inventory: Path):
-    """Slow by 0.3 s with every request; whatever else clients do, the deploy's own probe is among them."""
-    before, pids = runs(lab), main_pids(lab)
+@contextmanager
+def slow_next_release(lab, inventory: Path):
+    """The next release on all hosts, slow by 0.3 s with every request; the deploy's own probe makes some."""
     with_next(inventory, "deploy", tags="broker_install")
     for host in lab.hosts:
         # What was compiled is not looked at again.
@@ -283,24 +283,73 @@ def test_a_release_that_is_slow_goes_back_by_itself_and_no_other_broker_is_touch
             host.name,
             f"cd {TABLE} && cp table.py /root/ && sed -E -i '{SLOW}' table.py && rm __pycache__/table.*",
         )
-    done = with_next(inventory, "deploy", check=False)
+    yield
     for host in lab.hosts:
         lab.run(host.name, f"cd {TABLE} && mv /root/table.py . && rm -f __pycache__/table.*")
-    assert done.returncode != 0
-    words = re.sub(r"\s+", " ", done.stdout)
+
+
+def worse_in(said: str) -> int:
+    """The broker that went first and went back, by what a deploy said."""
+    words = re.sub(r"\s+", " ", said)
     worse = re.search(
         r"landline-broker@(\d)\.service on kafka-\w went first and is worse: its \w+ requests take", words
     )
-    assert worse is not None
-    assert (
+    assert worse is not None, said[-4000:]
+    back = (
         "It went back to the release and the configuration that it had, and is in sync. No other broker was"
-        in words
     )
+    assert back in words
+    return int(worse[1])
+
+
+def restarted_since(lab, pids) -> list[int]:
+    return [n for n, pid in main_pids(lab).items() if pid != pids[n]]
+
+
+def test_a_release_that_is_slow_goes_back_by_itself_and_no_other_broker_is_touched(lab, inventory: Path):
+    before, pids = runs(lab), main_pids(lab)
+    with slow_next_release(lab, inventory):
+        done = with_next(inventory, "deploy", check=False)
+    assert done.returncode != 0
+    worse = worse_in(done.stdout)
     assert runs(lab) == before
-    assert [n for n, pid in main_pids(lab).items() if pid != pids[n]] == [int(worse[1])]
+    assert restarted_since(lab, pids) == [worse]
     # What it cost clients is told all the same.
+    words = re.sub(r"\s+", " ", done.stdout)
     assert re.search(r"landline\.probe for \d+ s: \d+ records acknowledged, 0 failed, 0 not read", words)
     assert "longest gap" in words
+
+
+def test_a_first_broker_that_nobody_has_watched_to_the_end_is_watched_by_the_next_deploy(
+    lab, inventory: Path
+):
+    """^C while it is watched: as the next one would be, it is compared with brokers that have the old release."""
+    before, pids = runs(lab), main_pids(lab)
+    settings = {"landline_version": NEXT, "broker_canary_seconds": 30}
+    with slow_next_release(lab, inventory):
+        program = Path(sys.executable).with_name("ansible-playbook")
+        argv = [
+            str(program),
+            "-i",
+            str(inventory),
+            "deploy.yml",
+            "--tags",
+            "broker",
+            "-e",
+            json.dumps(settings),
+        ]
+        returned, _ = interrupted(argv, r"TASK \[.*Watch it beside the others")
+        assert returned != 0
+        first = restarted_since(lab, pids)
+        assert len(first) == 1
+        done = with_next(inventory, "deploy", check=False)
+    assert done.returncode != 0
+    assert [worse_in(done.stdout)] == first
+    assert runs(lab) == before
+    assert restarted_since(lab, pids) == first
+    kept = [lab.run(host.name, "ls /opt/landline/before", check=False).returncode for host in lab.hosts]
+    assert 0 not in kept
+    assert set(changed(deploy(inventory).stdout).values()) == {0}
 
 
 def test_the_next_release_is_rolled_out_by_its_collection_and_taken_back_from_what_is_on_the_hosts_under_load(
@@ -372,3 +421,42 @@ def test_a_plan_is_what_is_done(lab, inventory: Path, tmp_path):
     plan, said = planned(inventory, file, settings)
     assert {row["action"] for row in plan["brokers"] + plan["zookeeper"]} == {"unchanged"}
     assert "Nothing to do." in said
+
+
+# How many deploys end before their time, and at which tasks: a walk by hand takes more of them.
+ROUNDS = int(os.environ.get("ROUNDS", "2"))
+SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 1 << 16)
+# Whoever asks for the permit of a run that was ended waits for so long.
+PERMIT_S = 30
+A_TASK = r"^TASK \["
+
+
+def ended_early(lab, inventory: Path, release: str, at: int, how: str) -> None:
+    """A deploy of a release that ends at one of its tasks."""
+    program = Path(sys.executable).with_name("ansible-playbook")
+    settings = {"landline_version": release, "broker_permit_s": PERMIT_S}
+    argv = [str(program), "-i", str(inventory), "deploy.yml", "--tags", "broker", "-e", json.dumps(settings)]
+    with ssh_may_be_lost(lab) as lose:
+        returned, _ = interrupted(argv, A_TASK, at, lose if how == "lost ssh" else None)
+    assert returned != 0
+
+
+def test_a_deploy_that_ends_at_any_task_is_completed_by_the_next_one(lab, inventory: Path, bootstrap):
+    """By ^C, or because ssh does not answer any more. Records are written meanwhile."""
+    draws = random.Random(SEED)
+    print(f"SEED={SEED}")
+    tasks, first = 60, len(numbers_in(bootstrap, "orders", 3))
+    with NumberedLoad(bootstrap, "orders", 3, first=first) as load:
+        for _ in range(ROUNDS):
+            release = VERSION if f"/{NEXT}/" in runs(lab)[0] else NEXT
+            for host in lab.hosts:  # it is installed too
+                lab.run(host.name, f"rm -rf /opt/landline/releases/{release}")
+            at, how = draws.randrange(1, tasks), draws.choice(["^C", "lost ssh"])
+            print(f"to {release}, ended at task {at} by {how}")
+            ended_early(lab, inventory, release, at, how)
+            done = deploy(inventory, f"-e landline_version={release}", f"-e broker_permit_s={PERMIT_S}")
+            assert_all_run(lab, release)
+            tasks = max(len(re.findall(A_TASK, done.stdout, re.MULTILINE)), tasks)
+        assert set(changed(deploy(inventory, f"-e landline_version={release}").stdout).values()) == {0}
+    assert load.failed == []
+    assert load.acked <= numbers_in(bootstrap, "orders", 3)

@@ -7,13 +7,13 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.support.lab_cluster import LAB_ENV
 
 ROOT = Path(__file__).parents[2]
-RECAP = re.compile(r"^(\w+) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", re.MULTILINE)
+RECAP = re.compile(r"^(\S+) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", re.MULTILINE)
 # Who pressed ^C, and sees nothing end, presses it again after so many seconds.
 AGAIN_S = 10
 # Makes a run of Ansible two and a half times cheaper. The tests' first deploys, those of documents, those of hosts as
@@ -53,13 +53,16 @@ def changed(output: str) -> dict[str, int]:
     return found
 
 
-def interrupted(argv: Sequence[str], after: str) -> tuple[int, str]:
-    """Runs a playbook, presses ^C at the first line of its output that matches; returns how it ended, what it said.
+def interrupted(
+    argv: Sequence[str], after: str, nth: int = 1, instead: Callable[[], None] | None = None
+) -> tuple[int, str]:
+    """Runs a playbook, presses ^C at the nth line of its output that matches, or does something `instead`; returns how
+    it ended, what it said.
 
     Interrupted at a bad moment, Ansible's main process waits for its own thread without end: ^C is pressed once more.
     """
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    said, pressed = [], False
+    said, matched, done = [], 0, False
     # A group of its own, as a terminal gives it: ^C reaches the workers and their connections too.
     with subprocess.Popen(
         argv,
@@ -74,12 +77,16 @@ def interrupted(argv: Sequence[str], after: str) -> tuple[int, str]:
         again = threading.Timer(AGAIN_S, os.killpg, (playing.pid, signal.SIGINT))
         for line in playing.stdout:
             said.append(line)
-            if not pressed and re.search(after, line):
-                os.killpg(playing.pid, signal.SIGINT)
-                again.start()
-                pressed = True
+            matched += 1 if re.search(after, line) else 0
+            if matched == nth and not done:
+                done = True
+                if instead is not None:
+                    instead()
+                else:
+                    os.killpg(playing.pid, signal.SIGINT)
+                    again.start()
         again.cancel()
     output = "".join(said)
     print(output)
-    assert pressed, output[-4000:]
+    assert done, output[-4000:]
     return playing.returncode, output

@@ -5,7 +5,7 @@ data, and a network of IPv6 for the services.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,6 +76,17 @@ def ssh_options(lab: Lab, directory: Path) -> str:
     # Other labs have the same addresses.
     shared = f"-o ControlPath={lab.files.sockets}/o-%h"
     return f"-F {config} {shared} -o ProxyJump={USER}@{BASTION}:{SSH_PORT}"
+
+
+@contextmanager
+def ssh_may_be_lost(lab: Lab) -> Iterator[Callable[[], None]]:
+    """Gives what makes every ssh connection of this machine silent, those that are open too, until the end."""
+    rules = f"table inet lost {{ chain out {{ type filter hook output priority 0; tcp dport {SSH_PORT} drop; }}; }}"
+    on_controller(lab, "nft", "add", "table", "inet", "lost")
+    try:
+        yield lambda: on_controller(lab, "nft", "-f", "-", stdin=rules)
+    finally:
+        on_controller(lab, "nft", "delete", "table", "inet", "lost")
 
 
 @contextmanager

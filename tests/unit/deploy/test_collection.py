@@ -1,6 +1,7 @@
 """The collection landline.cluster: what its archive holds, and that it serves where there is no checkout."""
 
 import ast
+import configparser
 import io
 import json
 import re
@@ -145,6 +146,45 @@ def test_ansible_test_is_told_of_all_that_have_another_licence_than_ansible():
 def test_each_role_has_a_readme_of_its_arguments():
     for path, text in role_docs.pages().items():
         assert path.read_text() == text, f"{path}: run `make docs`"
+
+
+def test_a_variable_that_names_a_group_says_that_the_playbooks_go_by_another():
+    """Every play has the groups' names, and a preflight requires them."""
+    for role, name, group in (
+        ("broker", "broker_group", "brokers"),
+        ("broker", "broker_zookeeper_group", "zookeeper"),
+        ("zookeeper", "zookeeper_group", "zookeeper"),
+    ):
+        options = role_docs.spec_of(ROOT / "roles" / role)["options"]
+        said = role_docs.sentence(options[name]["description"])
+        assert (
+            f"for plays of your own with this role; the collection's playbooks have the group {group}."
+            in said
+        )
+
+
+def test_each_playbook_of_the_collection_is_in_its_document():
+    """But for parts of others, which are named after the table."""
+    text = (ROOT / "docs/collection.md").read_text()
+    table = text.split("| playbook | what it does |")[1].split("\n\n")[0]
+    told = set(re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.strip().splitlines())))
+    there = {path.stem for path in (ROOT / "playbooks").glob("*.yml")}
+    assert there - told == {"compare", "security", "quorum", "refused"}
+    assert told <= there
+
+
+def test_the_document_has_what_the_playbooks_count_on_in_ansibles_settings():
+    """Those who have no checkout have no ansible.cfg of it."""
+    text = (ROOT / "docs/collection.md").read_text()
+    (shown,) = re.findall(r"^```text\n(\[defaults\].*?)^```$", text, re.MULTILINE | re.DOTALL)
+    told, ours = configparser.ConfigParser(), configparser.ConfigParser()
+    told.read_string(shown)
+    ours.read(ROOT / "ansible.cfg")
+    assert {name for section in told.sections() for name in told[section]} >= {
+        "forks", "ssh_args", "pipelining", "host_pattern_mismatch",
+    }  # fmt: skip
+    for section in told.sections():
+        assert dict(told[section]).items() <= dict(ours[section]).items()
 
 
 def test_the_changelog_has_each_release_in_the_form_of_ansibles_tools():

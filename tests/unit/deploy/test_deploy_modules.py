@@ -175,10 +175,35 @@ def test_only_a_broker_that_knows_reloads_gets_one_and_others_their_turn(tmp_pat
     properties = {"log.retention.hours": "2"}
     about = {"id": 1, "unit": "u", "fingerprint": "f", "config": str(path), "properties": properties}
     nothing = {"ports": [], "mounts": [], "ca_file": None, "token_file": None}
-    params = {**nothing, "config_dir": tmp_path, "release_done": path, "unit_dir": tmp_path}
+    places = {"config_dir": tmp_path, "unit_dir": tmp_path, "before_dir": tmp_path / "before"}
+    params = {**nothing, **places, "release_done": path}
     with broker(said) as url:
         found = instances.look({**params, "brokers": [{**about, "url": url}], "timeout": 2})
     assert {each for each in ("reloading", "outdated") if found[each]} == {how}
+
+
+def test_a_broker_is_unjudged_while_what_it_had_is_kept_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(instances, "state_of", lambda *_: "stopped")
+    before, done = tmp_path / "before", tmp_path / "none"
+    nothing = {"ports": [], "mounts": [], "ca_file": None, "token_file": None}
+    params = {
+        **nothing,
+        "config_dir": tmp_path,
+        "unit_dir": tmp_path,
+        "before_dir": before,
+        "release_done": done,
+    }
+    brokers = [{"id": n, "unit": f"u{n}", "url": f"http://h:{n}", "fingerprint": "f"} for n in (1, 2)]
+
+    def unjudged():
+        return instances.look({**params, "brokers": brokers, "timeout": 2})["unjudged"]
+
+    assert unjudged() == []
+    before.mkdir()
+    (before / "broker-2.properties").touch()
+    assert unjudged() == []
+    (before / "u2").touch()
+    assert unjudged() == ["http://h:2"]
 
 
 @pytest.mark.parametrize(

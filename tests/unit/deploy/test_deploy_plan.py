@@ -166,6 +166,12 @@ def test_a_run_by_a_plan_may_start_and_restart_its_brokers_alone():
     assert plans.planned_units(plan, "h2") == plans.planned_units(plan, "h3") == []
 
 
+def test_a_run_by_a_plan_prepares_the_hosts_of_new_brokers_alone():
+    plan = plan_of(host(1, looked(), outdated=1), host(2, looked(is_new=True), stopped=1))
+    assert plans.planned_units(plan, "h1", ["new"]) == []
+    assert plans.planned_units(plan, "h2", ["new"]) == ["landline-broker@2.service"]
+
+
 def server(state, members, **more):
     seen = {"id": 1, "state": state, "members": members, "enabled": True, **more}
     return {

@@ -4,6 +4,7 @@ import subprocess
 
 import jinja2
 import pytest
+import yaml
 
 from tests.support.deploy_code import ROOT, load
 
@@ -150,6 +151,18 @@ def test_a_units_limits_of_memory_are_those_of_the_inventory_and_none_without(pa
 
 
 @pytest.mark.parametrize(
+    ("path", "score"),
+    [
+        ("roles/spark/templates/unit_sandbox.j2", 300),
+        ("roles/journal_shipper/templates/landline-journal-shipper.service.j2", 100),
+    ],
+)
+def test_what_shares_a_host_with_brokers_is_killed_before_them_and_leaves_no_cores(path, score):
+    lines = (ROOT / path).read_text().replace("{{ spark_oom_score_adjust }}", "300").splitlines()
+    assert {f"OOMScoreAdjust={score}", "LimitCORE=0"} <= set(lines)
+
+
+@pytest.mark.parametrize(
     "path", ["roles/common/templates/needrestart.conf.j2", "roles/zookeeper/templates/needrestart.conf.j2"]
 )
 def test_needrestart_takes_the_file_and_leaves_the_services_alone(path, tmp_path):
@@ -164,3 +177,11 @@ def test_needrestart_takes_the_file_and_leaves_the_services_alone(path, tmp_path
         ["perl", "-e", program, tmp_path / "x.conf", service], capture_output=True, text=True, check=True
     )
     assert done.stdout == "0"
+
+
+def test_a_zookeeper_server_does_not_tell_everybody_its_paths_and_versions():
+    words = yaml.safe_load((ROOT / "roles/zookeeper/defaults/main.yml").read_text())[
+        "zookeeper_4lw_whitelist"
+    ]
+    assert "envi" not in words
+    assert {"ruok", "srvr"} <= set(words)

@@ -119,6 +119,29 @@ def test_groups_of_the_operators_own_are_none(hosts):
     assert found(hosts, {**GROUPS, "backup": ["a"], "frankfurt": ["b"], "kafka": ["a", "b"]}) == []
 
 
+def test_hosts_in_none_of_landlines_groups_have_no_faults(hosts):
+    switch, web, left = host("switch1", 3), host("web", 4), host("c", 5)
+    for each in (switch, web, left):
+        each |= {"groups": ["network"], "needs": []}
+    switch["seen"] = unreachable("Permission denied (publickey).")
+    web["seen"] |= {"versions": {"systemd": "219", "python": "2.7", "java": ""}, "names": {"a.example": []}}
+    web["seen"]["time"] = NOW - 500
+    web["variables"] = ["broker_frist_id"]
+    left["seen"] = {"skipped": True}
+    assert found([*hosts, switch, web, left]) == []
+    switch["groups"] = ["prometheus"]
+    assert found([*hosts, switch]) == [
+        ("reach", ["switch1"], "no login: Permission denied (publickey).", False)
+    ]
+
+
+def test_a_check_is_allowed_for_all_when_all_of_landlines_hosts_allow_it(hosts):
+    hosts[0]["settings"]["allow"] = hosts[1]["settings"]["allow"] = ["groups"]
+    switch = {**host("switch1", 3), "groups": ["network"]}
+    told = found([*hosts, switch], {"all": ["a"], "brokers": ["a"]})
+    assert [(check, is_warning) for check, _, _, is_warning in told] == [("groups", True)]
+
+
 def test_a_cluster_with_another_ensemble_needs_no_group_of_zookeeper(hosts):
     groups = {key: names for key, names in GROUPS.items() if key != "zookeeper"}
     assert [each[0] for each in found(hosts, groups)] == ["groups"]

@@ -20,6 +20,14 @@ def rows():
     ][2:]
 
 
+def files_of_day_two():
+    """The files of tests that `make day-two` runs, and `make test` does not."""
+    text = (ROOT / "tools/test-cluster").read_text()
+    lists = re.findall(r"^day_two\w*=\(tests/cluster/test_\{(.*)\}\.py\)$", text, re.MULTILINE)
+    assert len(lists) == 2
+    return {f"tests/cluster/test_{name}.py" for each in lists for name in each.split(",")}
+
+
 def functions_in(file):
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
@@ -33,3 +41,12 @@ def test_each_thing_that_landline_has_is_shown_by_a_test():
     shown = [HAS.fullmatch(claim) for claim in claims]
     assert all(shown), claims
     assert [found[2] for found in shown if found and found[2] not in functions_in(found[1])] == []
+
+
+def test_it_says_of_how_many_things_the_test_is_not_one_of_make_test():
+    shown = [HAS.fullmatch(row[1]) for row in rows()]
+    later = [found for found in shown if found and found[1] in files_of_day_two()]
+    words = {4: "four", 5: "five", 6: "six", 7: "seven"}[len(later)]
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"The tests of {words} rows (" in text
+    assert "`make day-two` runs them, `make test` does not" in text

@@ -1,0 +1,130 @@
+"""Decommissioning a host that is off: nothing is begun until somebody says that it is gone for good, and then all is
+done but what the host itself would have to do.
+
+The playbook runs on this machine, as the host that asks the brokers, with a systemctl and a landline of the test's own.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.deploy_code import ROOT
+
+LANDLINE = """#!/bin/sh
+echo "$*" | sed 's/ .* --broker/ --broker/' >>{told}
+echo '{{"done": true, "changed": true, "left": {{}}, "plan": {{"lines": ["11 replicas"]}}, "running": false}}'
+"""
+SYSTEMCTL = """#!/bin/sh
+[ "$1" = is-active ]
+"""
+OFF = {"ansible_host": "127.0.0.1", "ansible_port": 1}
+EMPTIED = [
+    "drain --broker=2 --throttle=52428800 --at-once=10 --json --within=15",
+    "drain --broker=2 --verify",
+    "drain --broker=2 --forget",
+]
+
+
+class Site:
+    """This machine, whose broker 1 runs, and a host with broker 2."""
+
+    def __init__(self, directory):
+        self._directory = directory
+        for name, text in (("current/venv/bin/landline", LANDLINE), ("bin/systemctl", SYSTEMCTL)):
+            program = directory / name
+            program.parent.mkdir(parents=True)
+            program.write_text(text.format(told=directory / "told") if "current" in name else text)
+            program.chmod(0o755)
+        self._here = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            "ansible_become": False,
+            "broker_install_dir": str(directory),
+        }
+
+    def decommission(self, other, *arguments, **more):
+        """The exit status, and what was said."""
+        inventory = {
+            "brokers": {
+                "hosts": {
+                    "h1": {**self._here, "broker_first_id": 1},
+                    "h2": {**other, "broker_first_id": 2},
+                    **more,
+                }
+            },
+            "zookeeper": {"hosts": {"h1": {}}},
+        }
+        (self._directory / "hosts.json").write_text(json.dumps(inventory))
+        program = Path(sys.executable).with_name("ansible-playbook")
+        done = subprocess.run(
+            [program, "-i", self._directory / "hosts.json", "playbooks/decommission.yml", "-e",
+             "decommission_host=h2", *arguments],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "PATH": f"{self._directory / 'bin'}:{os.environ['PATH']}",
+                "ANSIBLE_HOME": str(self._directory / "ansible"),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )  # fmt: skip
+        print(done.stdout)
+        return done.returncode, re.sub(r"\s+", " ", done.stdout)
+
+    @property
+    def told(self):
+        told = self._directory / "told"
+        return told.read_text().splitlines() if told.exists() else []
+
+    @property
+    def here(self):
+        return self._here
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+def test_while_a_host_is_off_nothing_is_begun_and_what_to_do_is_said(site):
+    status, said = site.decommission(OFF)
+    assert status != 0
+    assert site.told == []
+    assert "h2 is not reached, and nothing was changed: " in said
+    assert "If it is off for good: -e decommission_gone=true moves everything away without it" in said
+    assert "Its disks must not come back: wipe them before" in said
+
+
+def test_of_a_host_that_is_gone_the_others_do_all_and_what_is_left_is_said(site):
+    status, said = site.decommission(OFF, "-e", "decommission_gone=true")
+    assert status == 0
+    assert site.told == EMPTIED
+    assert "take it out of the inventory. If it returns, wipe its disks before it starts" in said
+    assert "out of the group brokers before the next deploy" not in said
+
+
+def test_the_brokers_of_another_host_that_is_off_are_not_asked(site):
+    status, _said = site.decommission(OFF, "-e", "decommission_gone=true", h0={**OFF, "broker_first_id": 3})
+    assert status == 0
+    assert site.told == EMPTIED
+
+
+def test_a_host_that_answers_is_not_gone(site):
+    status, said = site.decommission(site.here, "-e", "decommission_gone=true")
+    assert status != 0
+    assert site.told == []
+    assert "decommission_gone says that h2 is gone for good, but it answers, and nothing was changed" in said
+
+
+def test_a_dry_run_of_a_host_that_is_gone_changes_nothing(site):
+    status, said = site.decommission(OFF, "-e", "decommission_gone=true", "--check")
+    assert status == 0
+    assert "The cluster does without h2" not in said
+    assert site.told == ["drain --broker=2 --throttle=52428800 --at-once=10 --dry-run --json"]

@@ -1,0 +1,136 @@
+"""A release is installed by one run at a time, and marked as complete only when its command starts."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rig.wait import wait_until
+from tests.support.deploy_code import ROOT
+
+# As Ansible runs a module: its arguments on the standard input.
+RUN = f"""
+import sys
+sys.path[:0] = {[str(ROOT)]!r}
+import ansible.module_utils.basic as basic
+basic._ANSIBLE_ARGS, basic._ANSIBLE_PROFILE = sys.stdin.buffer.read(), "legacy"
+from tests.support.deploy_code import load
+load("plugins/modules/release_install.py").main()
+"""
+# Makes an environment whose programs write down what they are told, and end when they may.
+PYTHON = """#!/bin/sh
+echo "$*" >>{told}
+mkdir -p {release}/venv/bin
+for program in python landline; do
+  printf '#!/bin/sh\\necho "$*" >>{told}\\nwhile [ -e {waits} ]; do sleep 0.05; done\\n[ ! -e {broken} ]' \\
+    >{release}/venv/bin/$program
+  chmod +x {release}/venv/bin/$program
+done
+"""
+
+
+class Release:
+    """A release's directory with its wheelhouse unpacked, on this machine."""
+
+    def __init__(self, directory):
+        self._told, self.directory = directory / "told", directory / "0.4.0"
+        self.waits, self.broken = directory / "waits", directory / "broken"
+        self.done = self.directory / ".installed"
+        self.directory.mkdir()
+        self._python = directory / "python3"
+        self._python.write_text(
+            PYTHON.format(told=self._told, release=self.directory, waits=self.waits, broken=self.broken)
+        )
+        self._python.chmod(0o755)
+
+    def install(self, **more):
+        """A run that installs it, begun."""
+        wanted = {
+            "directory": str(self.directory),
+            "python": str(self._python),
+            "done": str(self.done),
+            "note": "0.4.0\n",
+            **more,
+        }
+        arguments = self.directory.with_name("arguments")
+        arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": wanted}))
+        with arguments.open() as given:
+            return subprocess.Popen(
+                [sys.executable, "-c", RUN], stdin=given, stdout=subprocess.PIPE, text=True
+            )
+
+    @property
+    def told(self):
+        return self._told.read_text().splitlines() if self._told.exists() else []
+
+
+def said_by(run):
+    return json.loads(run.communicate()[0])
+
+
+@pytest.fixture
+def release(tmp_path):
+    return Release(tmp_path)
+
+
+def test_it_is_installed_from_its_wheelhouse_by_hash_and_then_marked(release):
+    assert said_by(release.install())["changed"] is True
+    made, installed, compiled, started = release.told
+    assert made == f"-m venv --clear {release.directory}/venv"
+    assert "--no-index" in installed
+    assert "--require-hashes" in installed
+    assert f"--requirement {release.directory}/wheelhouse/requirements.txt" in installed
+    assert "unchecked-hash" in compiled
+    assert started == "--help"
+    assert release.done.read_text() == "0.4.0\n"
+    assert release.done.stat().st_mode & 0o777 == 0o644
+
+
+def test_one_that_is_complete_is_left_alone(release):
+    release.done.write_text("0.4.0\n")
+    assert said_by(release.install())["changed"] is False
+    assert release.told == []
+
+
+def test_a_second_run_waits_and_takes_nothing_away(release):
+    release.waits.touch()
+    first = release.install()
+    wait_until(lambda: len(release.told) == 2, 30)
+    second = release.install()
+    wait_until(lambda: str(release.directory / ".install.lock") in opens(second.pid), 30)
+    release.waits.unlink()
+    assert said_by(first)["changed"] is True
+    assert said_by(second)["changed"] is False
+    assert len([line for line in release.told if "venv --clear" in line]) == 1
+
+
+def opens(pid):
+    """The files that a process has open."""
+    return {str(each.resolve()) for each in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def test_a_run_that_died_leaves_no_lock(release):
+    release.waits.touch()
+    first = release.install()
+    wait_until(lambda: len(release.told) == 2, 30)
+    first.kill()
+    first.communicate()
+    release.waits.unlink()
+    assert said_by(release.install())["changed"] is True
+    assert release.done.exists()
+
+
+def test_a_release_whose_command_does_not_start_is_not_complete(release):
+    release.broken.touch()
+    said = said_by(release.install())
+    assert said["failed"] is True
+    assert said["step"] == "install the wheels"
+    assert said["msg"].startswith(f"{release.directory}: could not install the wheels: ")
+    assert not release.done.exists()
+
+
+def test_a_run_that_only_looks_says_what_it_would_do(release):
+    assert said_by(release.install(_ansible_check_mode=True))["changed"] is True
+    assert release.told == []
