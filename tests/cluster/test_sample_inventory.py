@@ -21,6 +21,7 @@ import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab import Bind
+from rig.topics import create_topic
 from rig.wait import wait_until
 from rig.wire import cluster_view
 from sparkctl.inventory import host_port
@@ -281,11 +282,13 @@ def slow_next_release(lab, inventory: Path):
         # What was compiled is not looked at again.
         lab.run(
             host.name,
-            f"cd {TABLE} && cp table.py /root/ && sed -E -i '{SLOW}' table.py && rm __pycache__/table.*",
+            f"cd {TABLE} && cp table.py /root/ && sed -E -i '{SLOW}' table.py && rm -f __pycache__/table.*",
         )
-    yield
-    for host in lab.hosts:
-        lab.run(host.name, f"cd {TABLE} && mv /root/table.py . && rm -f __pycache__/table.*")
+    try:
+        yield
+    finally:
+        for host in lab.hosts:
+            lab.run(host.name, f"cd {TABLE} && mv /root/table.py . && rm -f __pycache__/table.*")
 
 
 def worse_in(said: str) -> int:
@@ -445,8 +448,9 @@ def test_a_deploy_that_ends_at_any_task_is_completed_by_the_next_one(lab, invent
     """By ^C, or because ssh does not answer any more. Records are written meanwhile."""
     draws = random.Random(SEED)
     print(f"SEED={SEED}")
-    tasks, first = 60, len(numbers_in(bootstrap, "orders", 3))
-    with NumberedLoad(bootstrap, "orders", 3, first=first) as load:
+    tasks = 60
+    create_topic(bootstrap, "walked", 3, 3)
+    with NumberedLoad(bootstrap, "walked", 3) as load:
         for _ in range(ROUNDS):
             release = VERSION if f"/{NEXT}/" in runs(lab)[0] else NEXT
             for host in lab.hosts:  # it is installed too
@@ -459,4 +463,4 @@ def test_a_deploy_that_ends_at_any_task_is_completed_by_the_next_one(lab, invent
             tasks = max(len(re.findall(A_TASK, done.stdout, re.MULTILINE)), tasks)
         assert set(changed(deploy(inventory, f"-e landline_version={release}").stdout).values()) == {0}
     assert load.failed == []
-    assert load.acked <= numbers_in(bootstrap, "orders", 3)
+    assert load.acked <= numbers_in(bootstrap, "walked", 3)
