@@ -8,6 +8,7 @@ from broker.controller.context import ControllerContext
 from broker.controller.rules.leader_selector import Election
 from broker.controller.rules.states import PartitionState, Replica, ReplicaState
 from broker.controller.term import Term
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError
 from broker.utils.topic_partition import TopicPartition
 
@@ -18,14 +19,15 @@ def controlled_shutdown(term: Term, broker_id: int, broker_epoch: int) -> list[T
     """Returns the partitions that the broker still leads and that another broker may still take over.
 
     A partition without a live replica elsewhere cannot be moved, however long the broker waits. So the last
-    broker of a cluster may stop at once, whereas Kafka lets it use up all its retries. Raises
-    :class:`KafkaError` BROKER_NOT_AVAILABLE or STALE_BROKER_EPOCH (KIP-380).
+    broker of a cluster may stop at once, whereas Kafka lets it use up all its retries. A later epoch than the known
+    one is of a broker whose new registration this controller has not seen yet. Raises :class:`KafkaError`
+    BROKER_NOT_AVAILABLE or STALE_BROKER_EPOCH (KIP-380).
     """
     context = term.context
     known = context.broker_epoch(broker_id)
     if known is None:
         raise KafkaError(Errors.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not registered")
-    if broker_epoch not in {-1, known}:
+    if broker_epoch != NO_EPOCH and broker_epoch < known:
         raise KafkaError(
             Errors.STALE_BROKER_EPOCH,
             f"broker {broker_id} has epoch {known}, the request says {broker_epoch}",

@@ -214,8 +214,8 @@ class ReassignmentRequests:
 def altered(
     message: AlterPartitionReassignmentsRequest, error: Errors, text: str | None, refused: Refused
 ) -> Fields:
-    """The fields of an AlterPartitionReassignments response. With an error for the whole request it has
-    no rows.
+    """The fields of an AlterPartitionReassignments response, which has each partition once, as in Kafka. With an error
+    for the whole request it has no rows.
     """
 
     def row(topic: str, index: int) -> Fields:
@@ -227,13 +227,16 @@ def altered(
             "error_message": None if refusal is None else str(refusal),
         }
 
-    topics = [] if error is not Errors.NONE else message.topics
+    topics: dict[str, dict[int, None]] = {}
+    for topic in () if error is not Errors.NONE else message.topics:
+        if topic.partitions:
+            topics.setdefault(topic.name, {}).update((p.partition_index, None) for p in topic.partitions)
     return {
         "error_code": error,
         "error_message": text,
         "responses": [
-            {"name": topic.name, "partitions": [row(topic.name, p.partition_index) for p in topic.partitions]}
-            for topic in topics
+            {"name": name, "partitions": [row(name, index) for index in indexes]}
+            for name, indexes in topics.items()
         ],
     }
 

@@ -46,7 +46,8 @@ class LogReader:
         """A range of batches from ``offset`` on, all below ``end_offset``; the last one may be cut off.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE outside ``log_start_offset``..``log_end_offset``,
-        CORRUPT_MESSAGE if the offset lies in damaged data, KAFKA_STORAGE_ERROR if the disk fails.
+        INVALID_REQUEST if there is something to read and ``max_bytes`` is below zero, CORRUPT_MESSAGE if the
+        offset lies in damaged data, KAFKA_STORAGE_ERROR if the disk fails.
         """
         segments = self._segments
         generation = segments.generation

@@ -91,12 +91,16 @@ def slice_of(  # noqa: PLR0917 - one a partition of a fetch: by name it takes 30
     min_one_batch: bool,
     header: BatchHeader | None = None,
 ) -> LogRead:
-    """The region from ``position`` to ``end``, at most ``max_bytes`` unless the first batch is larger."""
+    """The region from ``position`` to ``end``, at most ``max_bytes`` unless the first batch is larger. Raises
+    KafkaError: INVALID_REQUEST if ``max_bytes`` is below zero.
+    """
     size = end - position
     if size <= 0:
         return LogRead(None, base_offset, 0)
     file = segment.file
     if size > max_bytes:
+        if max_bytes < 0:
+            raise KafkaError(Errors.INVALID_REQUEST, f"{max_bytes} bytes at most cannot be read")
         size = max_bytes
         first = header.size_bytes if header is not None else _batch_size(file.fileno(), position)
         if first > max_bytes:

@@ -43,7 +43,7 @@ _PARTITION_V9 = Struct(">iiqqi")
 _PARTITION_V12 = Struct(">iiqiqiB")  # with the number of tags
 NO_SESSION, FINAL_EPOCH = 0, -1
 CONSUMER_REPLICA_ID: Final = -1
-#: The isolation level of a consumer that reads only records whose transactions are decided.
+#: The isolation level of a consumer that reads only records whose transactions are decided. The only other is 0.
 READ_COMMITTED: Final = 1
 DEBUGGING_REPLICA_ID: Final = -2
 """Of Kafka's ReplicaVerificationTool, which reads every replica."""

@@ -62,7 +62,7 @@ class ReplicaReader:
         for entry in entries:
             max_bytes = entry.max_bytes
             if max_bytes > most - size:
-                max_bytes = max(most - size, 0)
+                max_bytes = max(most - size, 0) if size else most
             try:
                 partition = partition_of(entry.topic_partition)
                 if partition is None:

@@ -13,11 +13,14 @@ from collections.abc import Mapping
 from dataclasses import Field, fields
 from typing import Any, Final, get_args
 
+from kafka.record.memory_records import MemoryRecords
+
 from broker.protocol import codec
 from broker.protocol.errors import Errors
 from broker.protocol.lengths import element_type
 from broker.protocol.primitives import read_uvarint
 from broker.record.batch import iter_batches, iter_records
+from broker.record.message_set import begins_old
 from tests.support.times import NOW_MS
 
 Plain = Any
@@ -116,7 +119,11 @@ class _Reader:
 
 
 def plain_batches(data: bytes) -> list[Plain]:
-    """The whole batches of a fetch, without their checksums. A marker's time, which its broker gives, is left out."""
+    """The whole batches of a fetch, without their checksums, or its messages of an older format. A marker's time, which
+    its broker gives, is left out.
+    """
+    if begins_old(data):
+        return _plain_messages(data)
     view, found, position = memoryview(data), [], 0
     for header in iter_batches(view):
         row = header._asdict()
@@ -127,6 +134,33 @@ def plain_batches(data: bytes) -> list[Plain]:
             row |= {"base_timestamp": 0, "max_timestamp": 0}
         found.append(row)
         position += header.size_bytes
+    return found
+
+
+def _plain_messages(data: bytes) -> list[Plain]:
+    """The whole messages of magic 0 and 1, as another's code reads them. A wrapper has its records; how well they are
+    compressed is not compared.
+    """
+    messages = MemoryRecords(data)
+    found: list[Plain] = []
+    while (message := messages.next_batch()) is not None:
+        row = {
+            "base_offset": message.base_offset,
+            "magic": message.magic,
+            "codec": message.compression_type,
+            "is_valid": message.validate_crc(),
+            "records": [
+                [
+                    record.offset,
+                    None if record.timestamp is None else record.timestamp - NOW_MS,
+                    record.timestamp_type,
+                    None if record.key is None else record.key.hex(),
+                    None if record.value is None else record.value.hex(),
+                ]
+                for record in message
+            ],
+        }
+        found.append(row)
     return found
 
 

@@ -39,7 +39,8 @@ class Step:
     only reads is asked again while the answers differ, if ``repeats``.
 
     One that ``pends`` is sent by a connection of its own, and its answer is not awaited. A later step that is made by
-    :func:`answer_to` takes the answer.
+    :func:`answer_to` takes the answer. Kafka never answers one that is ``unanswered``: it is not awaited long. ``to``
+    is the role of the broker that is asked, where there are several.
     """
 
     name: str
@@ -50,6 +51,8 @@ class Step:
     repeats: bool = True
     pends: bool = False
     takes: str = ""
+    unanswered: bool = False
+    to: str = ""
 
     def body(self, at: At) -> Fields:
         """All fields."""

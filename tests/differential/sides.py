@@ -46,6 +46,7 @@ PATIENCE_S: Final = float(os.environ.get("DIFFERENTIAL_PATIENCE", "5"))
 CLOSED: Final = {"connection": "closed"}
 SILENT: Final = {"connection": "silent"}
 TIMEOUT_S: Final = 60.0
+_UNANSWERED_S: Final = 1.0
 _FIRST_PRODUCER_ID: Final = 10
 """Smaller ids stand in requests, so no producer should have one."""
 _RETRIED: Final = {error.name for error in RETRIED | {Errors.CONCURRENT_TRANSACTIONS}}
@@ -65,8 +66,8 @@ class Side:
         self.world = World(broker_id=broker.broker_id, broker_epoch=-1, host=HOST, port=broker.port)
         self.normaliser = Normaliser(broker.port, broker.broker_id, [str(broker.log_dir)])
 
-    def _connect(self) -> RawClient:
-        return self._stack.enter_context(RawClient(HOST, self._broker.port, TIMEOUT_S))
+    def _connect(self, timeout_s: float = TIMEOUT_S) -> RawClient:
+        return self._stack.enter_context(RawClient(HOST, self._broker.port, timeout_s))
 
     def prepare(self) -> None:
         """Makes what the valid requests name, and waits until both coordinators have their partitions."""
@@ -105,12 +106,16 @@ class Side:
             self._pending[step.name] = client = self._connect()
             client.send(_frame(step.key, turn.version, body))
             return None
+        if step.unanswered:
+            client = self._connect(_UNANSWERED_S)
+            client.send(_frame(step.key, turn.version, body))
+            return self.normaliser.normalise(self._received(client, step.key, turn.version))
         deadline = time.monotonic() + PATIENCE_S
         answer = None
 
         def settled() -> bool:
             nonlocal answer
-            answer = self.ask(step.key, turn.version, body)
+            answer = self.ask(step.key, turn.version, body, step.to)
             if time.monotonic() > deadline:
                 return True
             return step.settles(answer) if step.settles else not _is_unsettled(answer)
@@ -135,15 +140,20 @@ class Side:
             except ConnectionError:
                 return "closed"
 
-    def ask(self, key: ApiKey, version: int, body: Mapping[str, Any]) -> Plain:
+    def ask(self, key: ApiKey, version: int, body: Mapping[str, Any], role: str = "") -> Plain:
         """The plain answer. A broker that closes the connection instead, or says nothing, is asked by a new one the
         next time.
         """
-        self._client.send(_frame(key, version, body))
-        answer = self._received(self._client, key, version)
-        if answer in (CLOSED, SILENT):
+        client = self.client_of(role)
+        client.send(_frame(key, version, body))
+        answer = self._received(client, key, version)
+        if answer in (CLOSED, SILENT) and client is self._client:
             self._client = self._connect()
         return answer
+
+    def client_of(self, _role: str) -> RawClient:
+        """The connection to the broker of a role; there is only one broker."""
+        return self._client
 
     @staticmethod
     def _received(client: RawClient, key: ApiKey, version: int) -> Plain:
@@ -171,6 +181,10 @@ class Both:
     def run(self, script: Script) -> list[Finding]:
         """Runs a script; returns the differences that are not intended."""
         self.begin()
+        return self.go_on(script)
+
+    def go_on(self, script: Script) -> list[Finding]:
+        """As :meth:`run`, for a script whose requests are made from answers of the one before, too."""
         for turn in script.turns():
             self.take(turn, script.name)
         return self.found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker.protocol import codec
@@ -38,6 +38,8 @@ class World:
     topic: str = "topic"
     topic_id: uuid.UUID = SOME_ID
     group: str = "group"
+    roles: Mapping[str, int] = field(default_factory=dict)
+    """Brokers' ids by what they are, where there are several."""
 
 
 def some_records(*values: bytes) -> bytes:

@@ -68,7 +68,9 @@ def _of_broker(request: Request, message: AddPartitionsToTxnRequest, ctx: ApiCon
     finished = count(1)
 
     def collect(transactional_id: str, errors: TopicErrors) -> None:
-        rows.append({"transactional_id": transactional_id, "topic_results": _rows(errors)})
+        # As in Kafka without the topics of which nothing was asked; a client gets them.
+        told = _rows({topic: of_topic for topic, of_topic in errors.items() if of_topic})
+        rows.append({"transactional_id": transactional_id, "topic_results": told})
         if next(finished) == len(message.transactions):  # one thread only sees this number
             ctx.respond(request, {"error_code": Errors.NONE, "results_by_transaction": rows})
 

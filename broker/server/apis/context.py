@@ -18,6 +18,7 @@ from broker.log.log_manager import LogManager
 from broker.network.request_channel import Request, Verdict
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
+from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import Errors, KafkaError, ProtocolError
 from broker.protocol.fields import Fields
 from broker.record.inspection import Depth
@@ -169,12 +170,24 @@ def why_absent(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
     return error
 
 
+def leader_elsewhere(
+    error: Errors, topic_partition: TopicPartition, ctx: ApiContext
+) -> tuple[int, int] | None:
+    """(id, epoch) of the broker to ask instead, if the error of a partition that is not here says so (KIP-951)."""
+    if error is not Errors.NOT_LEADER_OR_FOLLOWER:
+        return None
+    info = ctx.metadata_cache.partition_info(topic_partition)
+    return None if info is None else (info.leader, info.leader_epoch)
+
+
 def require_leader(
     topic_partition: TopicPartition, current_leader_epoch: int, ctx: ApiContext, *, or_follower: bool = False
 ) -> Partition:
     """The partition, if this broker leads it in that epoch (-1: any). Raises KafkaError otherwise."""
     if not ctx.metadata_cache.contains_partition(topic_partition):
         raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+    if current_leader_epoch < NO_EPOCH:
+        raise KafkaError(Errors.FENCED_LEADER_EPOCH, f"no leader has epoch {current_leader_epoch}")
     return ctx.replica_manager.require_leader(topic_partition, current_leader_epoch, or_follower=or_follower)
 
 

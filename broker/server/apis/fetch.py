@@ -30,7 +30,7 @@ from broker.replication.replica_selector import Client
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import cluster_allowed
 from broker.server.admission import RULES
-from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
+from broker.server.apis.context import ApiContext, leader_elsewhere, refuse_too_many, why_absent
 from broker.server.apis.fetch_old import MOST_BYTES, convert_and_respond, for_older_readers
 from broker.server.apis.strangers import introduce
 from broker.server.fetch_sessions import FetchContext, Outcome
@@ -137,13 +137,25 @@ def _respond_with_error(request: Request, error: Errors, ctx: ApiContext) -> Non
 
 
 def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchContext | None:
-    """Determines what to read; None if the request was answered with its session's error."""
+    """Determines what to read; None if the request was answered with its own or its session's error."""
     request.body = memoryview(b"")  # parsed, and the request may wait for long
+    if asked.isolation_level >> 1:  # neither 0 nor READ_COMMITTED
+        _refuse_isolation(request, asked, ctx)
+        return None
     fetch = ctx.fetch_sessions.begin(asked, _wanted(asked, ctx), request.connection.principal)
     if fetch.error is Errors.NONE:
         return fetch
     _respond_with_error(request, fetch.error, ctx)
     return None
+
+
+def _refuse_isolation(request: Request, asked: FetchRequest, ctx: ApiContext) -> None:
+    """The error stands beside each partition too: the oldest versions have no other field for it."""
+    error = Errors.INVALID_REQUEST
+    rows = [
+        (wanted, FetchedPartition(wanted.topic_partition.partition, error)) for wanted in _wanted(asked, ctx)
+    ]
+    request.respond(_frame(request, Outcome(NO_SESSION, error, rows)))
 
 
 def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiContext) -> None:
@@ -165,13 +177,14 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
             if topic_partition.topic:
                 fetch.resolve(wanted)
         if denied is not None and topic_partition.topic and denied(topic_partition.topic):
-            error = Errors.TOPIC_AUTHORIZATION_FAILED
+            error, leader = Errors.TOPIC_AUTHORIZATION_FAILED, None
         elif partition_of(topic_partition) is not None:
             readable.append(wanted)
             continue
         else:
             error = why_absent(topic_partition, ctx) if topic_partition.topic else Errors.UNKNOWN_TOPIC_ID
-        refused.append((wanted, FetchedPartition(topic_partition.partition, error)))
+            leader = leader_elsewhere(error, topic_partition, ctx)
+        refused.append((wanted, FetchedPartition(topic_partition.partition, error, leader=leader)))
     if refused:  # errors are sent at once
         params = params._replace(max_wait_ms=0)
 

@@ -7,6 +7,7 @@ when the reader asks for it.
 
 from __future__ import annotations
 
+import sys
 from random import randrange
 from typing import Final
 
@@ -104,7 +105,14 @@ def _converted(request: Request, results: Fetched, params: FetchParams, ctx: Api
                 log = _log_of(wanted, params, ctx)
                 end = log.log_end_offset if params.from_follower else result.high_watermark
                 messages = _read_on(
-                    log, wanted.fetch_offset, end, ctx, magic=magic, most_bytes=most, at_least_one=must
+                    log,
+                    wanted.fetch_offset,
+                    end,
+                    ctx,
+                    magic=magic,
+                    most_bytes=most,
+                    at_least_one=must,
+                    whole_batch=must and not is_hard,
                 )
             except KafkaError as error:
                 told = FetchedPartition(result.partition, _known_error(error.error_code, request.api_version))
@@ -133,12 +141,20 @@ def _read_on(
     magic: int,
     most_bytes: int,
     at_least_one: bool,
+    whole_batch: bool,
 ) -> bytes:
     """As :func:`read_converted`, from where an earlier request has ended its search."""
     generation = log.generation
     begin = ctx.passed_over.begin(log, offset)
     found = read_converted(
-        log, offset, end_offset, magic=magic, most_bytes=most_bytes, at_least_one=at_least_one, begin=begin
+        log,
+        offset,
+        end_offset,
+        magic=magic,
+        most_bytes=most_bytes,
+        at_least_one=at_least_one,
+        whole_batch=whole_batch,
+        begin=begin,
     )
     ctx.passed_over.note(log, offset, generation, found.next_offset)
     return found.messages
@@ -152,15 +168,17 @@ def read_converted(
     magic: int,
     most_bytes: int,
     at_least_one: bool,
+    whole_batch: bool = False,
     begin: int = 0,
     most_skipped: int = _MOST_SKIPPED_BYTES,
 ) -> Converted:
     """The records from ``offset`` to ``end_offset`` as messages of ``magic``, in at most ``most_bytes``; and the offset
     before which there is none. It is known that there is none before ``begin``.
 
-    With ``at_least_one``, the first message or the first compressed batch may be larger. Transaction markers are left
-    out. An error is raised only if no message comes before it. Raises KafkaError: CORRUPT_MESSAGE,
-    UNSUPPORTED_COMPRESSION_TYPE, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+    With ``at_least_one``, the first message or the first compressed batch may be larger. With ``whole_batch`` too, the
+    first batch may be, as in Kafka: a reader with a low limit does not read it again for each of its messages.
+    Transaction markers are left out. An error is raised only if no message comes before it. Raises KafkaError:
+    CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
     """
     out = bytearray()
     start, skipped = offset, 0
@@ -181,7 +199,7 @@ def read_converted(
                     header,
                     magic,
                     first_offset=start,
-                    most_bytes=most_bytes - len(out),
+                    most_bytes=sys.maxsize if whole_batch and not out else most_bytes - len(out),
                     position=position,
                 )
                 fits = len(out) + len(messages) <= most_bytes

@@ -48,7 +48,8 @@ def is_dear(message: ListOffsetsRequest, _ctx: ApiContext) -> bool:
 def handle(request: Request, message: ListOffsetsRequest, ctx: ApiContext) -> Fields | None:
     """Consumers see offsets up to the high watermark, or with READ_COMMITTED up to the last stable offset;
     replicas and the debugging consumer see those up to the log end. From version 1 on, a partition that is
-    named twice gets INVALID_REQUEST each time and is not searched, as in Kafka.
+    named twice gets INVALID_REQUEST each time and is not searched, as in Kafka. So does each of an unknown
+    isolation level.
     """
     if message.replica_id < 0 or ctx.peers.knows(request.connection):
         return _answers(request, message, ctx)
@@ -74,12 +75,14 @@ def _answers(
 ) -> Fields:
     mentions = Counter((topic.name, p.partition_index) for topic in message.topics for p in topic.partitions)
     twice = {mention for mention, count in mentions.items() if count > 1 and request.api_version > 0}
+    # Neither 0 nor READ_COMMITTED.
+    is_wrong = bool(codec.get(message, "isolation_level", 0) >> 1)
     topics = []
     for topic in message.topics:
         if allowed(ctx, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
             rows = [
                 _row(p, Errors.INVALID_REQUEST)
-                if (topic.name, p.partition_index) in twice
+                if is_wrong or (topic.name, p.partition_index) in twice
                 else _answer(topic.name, p, message, request, ctx, refused=refused)
                 for p in topic.partitions
             ]

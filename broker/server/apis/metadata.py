@@ -13,7 +13,7 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
 from broker.protocol.control_messages import PartitionInfo
 from broker.protocol.epochs import NO_CONTROLLER, NO_LEADER
-from broker.protocol.errors import Errors, ProtocolError
+from broker.protocol.errors import Errors, KafkaError
 from broker.protocol.fields import Fields
 from broker.protocol.requests import MetadataRequest, MetadataRequestTopic
 from broker.security.acls import ResourceType
@@ -31,7 +31,6 @@ from broker.server.apis.metadata_bodies import (
 )
 from broker.server.apis.metadata_wait import MetadataWait
 from broker.server.metadata_cache import Snapshot
-from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import INTERNAL_TOPICS
 
 _RULE = RULES[ApiKey.METADATA]
@@ -79,15 +78,11 @@ def _is_known(ctx: ApiContext) -> bool:
 
 
 def _answer_late(request: Request, message: MetadataRequest, ctx: ApiContext) -> None:
-    try:
-        if _is_known(ctx):
-            _answer(request, message, ctx)
-        else:
-            # If a response has no brokers, librdkafka 2.11+ drops this one for good; after a closed
-            # connection, it retries.
-            request.close_connection()
-    except ProtocolError as error:
-        log_refusal("request_refused", request.connection.client_address, str(error))
+    if _is_known(ctx):
+        _answer(request, message, ctx)
+    else:
+        # If a response has no brokers, librdkafka 2.11+ drops this one for good; after a closed
+        # connection, it retries.
         request.close_connection()
 
 
@@ -96,11 +91,15 @@ def _answer(
 ) -> None:
     """``bytes_key``: where :func:`recall` is to find the response."""
     if request.api_version in _IDS_UNUSED and any(_asks_by_id(topic) for topic in message.topics or ()):
-        request.respond_fields(_ids_refused(message))
+        request.respond_fields(_all_refused(message))
         return
     snapshot = ctx.metadata_cache.snapshot
     listener = request.connection.listener_name
-    wanted = _wanted(message, request.api_version)
+    try:
+        wanted = _wanted(message, request.api_version)
+    except KafkaError:
+        request.respond_fields(_all_refused(message))
+        return
     refused: list[Fields] = []
     if ctx.access is not None:
         wanted, refused = visible_topics.shown(request, wanted, snapshot, ctx.access)
@@ -130,14 +129,14 @@ def _cluster_operations(request: Request, message: MetadataRequest, ctx: ApiCont
 
 def _wanted(message: MetadataRequest, version: int) -> Wanted | None:
     """The requested names or ids, each once; None for all. Version 0 requests all topics with
-    an empty list.
+    an empty list. Raises KafkaError INVALID_REQUEST if a topic has neither.
     """
     topics = message.topics
     if topics is None or (version == 0 and not topics):
         return None
     wanted: dict[Any, None] = dict.fromkeys(codec.get(topic, "topic_id") or topic.name for topic in topics)
     if None in wanted:
-        raise ProtocolError("Metadata asks for a topic that has neither name nor id")
+        raise KafkaError(Errors.INVALID_REQUEST, "a topic has neither name nor id")
     return tuple(wanted)
 
 
@@ -145,8 +144,10 @@ def _asks_by_id(topic: MetadataRequestTopic) -> bool:
     return topic.name is None or codec.get(topic, "topic_id") is not None
 
 
-def _ids_refused(message: MetadataRequest) -> Fields:
-    """No brokers, and INVALID_REQUEST for each topic: so Kafka answers a request for ids that comes too early."""
+def _all_refused(message: MetadataRequest) -> Fields:
+    """No brokers, and INVALID_REQUEST for each topic: so Kafka answers a request for ids that comes too early. One for
+    a topic with neither name nor id gets the same.
+    """
     rows: list[Fields] = [
         {
             "error_code": Errors.INVALID_REQUEST,

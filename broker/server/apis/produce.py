@@ -23,7 +23,7 @@ from broker.record.inspection import INLINE_PACKED_BYTES, inspect
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import Access, allowed
 from broker.server.admission import RULES
-from broker.server.apis.context import ApiContext, why_absent
+from broker.server.apis.context import ApiContext, leader_elsewhere, why_absent
 from broker.server.apis.produce_old import converted
 from broker.server.apis.produce_verification import (
     Verified,
@@ -214,7 +214,9 @@ def _append(
             elif (refusal := _refusal(records, request.api_version)) is not None:
                 refused[topic_partition] = refusal
             elif (partition := partition_of(topic_partition)) is None:
-                refused[topic_partition] = PartitionResponse(why_absent(topic_partition, ctx))
+                error = why_absent(topic_partition, ctx)
+                leader = leader_elsewhere(error, topic_partition, ctx)
+                refused[topic_partition] = PartitionResponse(error, leader=leader)
             elif records is not None:
                 if flags & CODEC_MASK:
                     packed += len(records)  # of all partitions together

@@ -9,9 +9,13 @@ from tests.differential.scripts.cluster import CREDENTIALS, FINDING, MOVES, QUOT
 from tests.differential.scripts.configs import ALTERATION, DESCRIPTION
 from tests.differential.scripts.every_request import CONTROLLERS, EVERY_REQUEST
 from tests.differential.scripts.groups import GROUPS, PAIRS, STATIC_MEMBERS
+from tests.differential.scripts.odd_configs import ODD_CONFIGS
+from tests.differential.scripts.old_formats import OLD_FORMATS
 from tests.differential.scripts.records import LEADERSHIP, PRODUCE, READING, SESSIONS, SHORTENING
 from tests.differential.scripts.topics import CREATION, DELETION, GROWTH, METADATA
 from tests.differential.scripts.transactions import FENCED_OFFSETS, MARKERS, TRANSACTIONS
+from tests.differential.scripts.wrong_administration import WRONG_ADMINISTRATION, WRONG_TRANSACTIONS
+from tests.differential.scripts.wrong_requests import WRONG_NAMES, WRONG_READS
 
 SCRIPTS: Final[tuple[Script, ...]] = (
     EVERY_REQUEST,
@@ -37,4 +41,10 @@ SCRIPTS: Final[tuple[Script, ...]] = (
     QUOTAS,
     CREDENTIALS,
     FINDING,
+    ODD_CONFIGS,
+    OLD_FORMATS,
+    WRONG_READS,
+    WRONG_NAMES,
+    WRONG_TRANSACTIONS,
+    WRONG_ADMINISTRATION,
 )

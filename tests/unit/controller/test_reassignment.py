@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.controller.elections import ElectionType
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
@@ -218,6 +219,22 @@ def test_wishes_are_refused_with_kafkas_codes(world):
     assert world.ask_to_move({T0: None}) == {T0: Errors.NO_REASSIGNMENT_IN_PROGRESS}
     assert world.ask_to_move({unknown: None}) == {unknown: Errors.NO_REASSIGNMENT_IN_PROGRESS}
     assert (world.assignment("t"), world.state(T0)) == before
+
+
+def test_what_a_request_names_twice_is_answered_once(world):
+    world.elect()
+    world.create("t", {0: (1, 2), 1: (1, 2)})
+    cancelled = [(0, 0), (1,), ()]
+    topics = [
+        {"name": "t", "partitions": [{"partition_index": index, "replicas": None} for index in indexes]}
+        for indexes in cancelled
+    ]
+    key = ApiKey.ALTER_PARTITION_REASSIGNMENTS
+    request = codec.encode(key, 0, "request", {"topics": [*topics, {"name": "u", "partitions": []}]})
+    answer = world.term.reassignment_requests.alter(codec.decode(key, 0, "request", request))
+    (topic,) = answer["responses"]
+    assert topic["name"] == "t"
+    assert [row["partition_index"] for row in topic["partitions"]] == [0, 1]
 
 
 def test_a_broker_that_shuts_down_is_no_target(world):

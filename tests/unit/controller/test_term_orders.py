@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from broker.controller.controlled_shutdown import controlled_shutdown
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.errors import Errors
+from broker.protocol.errors import Errors, KafkaError
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper import znodes
 from tests.support.fake_brokers import answer_leader_and_isr, answer_stop_replica
@@ -144,3 +145,14 @@ def test_brokers_hear_that_one_is_gone_before_its_partitions_have_leaders(world:
     assert [broker.id_ for broker in first.message.live_brokers] == [0, 2]
     assert not first.message.topic_states
     assert world.brokers.metadata(2, T0).leader == 2
+
+
+def test_a_broker_of_a_later_life_than_is_known_may_stop_and_one_of_an_earlier_may_not(
+    world: TermWorld,
+) -> None:
+    assert world.term is not None
+    known = world.cluster.brokers()[1].epoch
+    with pytest.raises(KafkaError) as refused:
+        controlled_shutdown(world.term, 1, known - 1)
+    assert refused.value.error_code is Errors.STALE_BROKER_EPOCH
+    assert controlled_shutdown(world.term, 1, known + 1) == []

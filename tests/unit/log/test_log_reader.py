@@ -113,6 +113,13 @@ def test_a_read_from_a_gap_begins_with_the_next_batch(
     assert parts.read(offset, end_offset=following[0]) == LogRead(None, offset, 0)
 
 
+@pytest.mark.parametrize("offset", [0, 10, 35, 50])
+def test_less_than_no_bytes_are_refused_unless_there_is_nothing_to_read(parts: Read, offset: int) -> None:
+    assert code_of(parts.read, offset, -1) is Errors.INVALID_REQUEST
+    assert parts.read(offset, -1, end_offset=offset) == LogRead(None, offset, 0)
+    assert place(parts.read(offset, 0)) is not None
+
+
 def test_read_bytes_gives_whole_batches_and_at_least_one(parts: Read) -> None:
     for max_bytes, offsets in ((1, [0]), (2 * SIZE - 1, [0]), (2 * SIZE, [0, 10])):
         data = parts.reader.read_bytes(0, max_bytes, 60)

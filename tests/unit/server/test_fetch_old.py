@@ -43,7 +43,13 @@ def append_transaction(log: Log, producer_id: int) -> None:
 
 
 def read(
-    log: Log, offset: int = 0, *, magic: int = 1, most_bytes: int = 1 << 20, at_least_one: bool = True
+    log: Log,
+    offset: int = 0,
+    *,
+    magic: int = 1,
+    most_bytes: int = 1 << 20,
+    at_least_one: bool = True,
+    whole_batch: bool = False,
 ) -> bytes:
     return read_converted(
         log,
@@ -52,6 +58,7 @@ def read(
         magic=magic,
         most_bytes=most_bytes,
         at_least_one=at_least_one,
+        whole_batch=whole_batch,
     ).messages
 
 
@@ -93,6 +100,15 @@ def test_no_more_comes_than_was_asked_for_but_the_first_message(log: Log, limit:
     assert not whole or len(data) <= limit
     strict = read(log, 1, most_bytes=limit, at_least_one=False)
     assert offsets(strict) == list(range(1, 1 + min(whole, 11)))
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2 * MESSAGE_BYTES, 3 * MESSAGE_BYTES, 4 * MESSAGE_BYTES])
+def test_the_first_batch_may_come_whole_however_low_the_limit_is(log: Log, limit: int) -> None:
+    for _ in range(2):
+        append(log, 3)
+    assert offsets(read(log, 1, most_bytes=limit, whole_batch=True)) == list(
+        range(1, 1 + max(2, limit // MESSAGE_BYTES))
+    )
 
 
 def test_a_reader_that_goes_on_where_it_stopped_gets_every_record_once(log: Log) -> None:

@@ -1,4 +1,6 @@
-"""Who is told which end of a log: consumers, and Kafka's debugging consumer, which reads every replica."""
+"""Who is told which end of a log: consumers, and Kafka's debugging consumer, which reads every replica. And who is told
+none.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,13 @@ def broker(tmp_path: Path):
     made.close()
 
 
-def latest(broker: Broker, replica_id: int) -> tuple[Errors, int]:
+def latest(
+    broker: Broker, replica_id: int, *, known_epoch: int = -1, isolation_level: int = 0
+) -> tuple[Errors, int]:
     """The error and the offset."""
-    wanted = {"partition_index": 0, "timestamp": LATEST, "current_leader_epoch": -1}
+    wanted = {"partition_index": 0, "timestamp": LATEST, "current_leader_epoch": known_epoch}
     topics = [{"name": "orders", "partitions": [wanted]}]
-    fields = {"replica_id": replica_id, "isolation_level": 0, "topics": topics}
+    fields = {"replica_id": replica_id, "isolation_level": isolation_level, "topics": topics}
     body = memoryview(codec.encode(ApiKey.LIST_OFFSETS, 7, "request", fields))
     connection = ConnectionInfo("c", "10.0.0.9", "PLAINTEXT")
     request = Request(ApiKey.LIST_OFFSETS, 7, 1, "tester", body, connection, 0, lambda *_: None)
@@ -57,3 +61,22 @@ def test_a_follower_answers_the_debugging_consumer_alone(broker) -> None:
     broker.replicas.partition(tp(0)).append_as_follower(batch, 1, 0, 0)
     assert latest(broker, CONSUMER) == (Errors.NOT_LEADER_OR_FOLLOWER, -1)
     assert latest(broker, DEBUGGING) == (Errors.NONE, 1)
+
+
+@pytest.mark.parametrize("level", [-1, 2, 127])
+def test_an_unknown_isolation_level_is_refused(broker, level: int) -> None:
+    broker.leadership.apply(1, [state(0, ME, 1, (ME, OTHER))])
+    assert latest(broker, CONSUMER, isolation_level=1) == (Errors.NONE, 0)
+    assert latest(broker, CONSUMER, isolation_level=level) == (Errors.INVALID_REQUEST, -1)
+
+
+def test_no_leader_has_an_epoch_below_minus_one(broker) -> None:
+    broker.leadership.apply(1, [state(0, ME, 1, (ME, OTHER))])
+    for known_epoch, error in (
+        (-1, Errors.NONE),
+        (1, Errors.NONE),
+        (2, Errors.UNKNOWN_LEADER_EPOCH),
+        (0, Errors.FENCED_LEADER_EPOCH),
+        (-2, Errors.FENCED_LEADER_EPOCH),
+    ):
+        assert latest(broker, CONSUMER, known_epoch=known_epoch)[0] is error

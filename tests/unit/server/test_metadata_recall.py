@@ -12,6 +12,7 @@ from broker.config.properties import Properties
 from broker.network.request_channel import ConnectionInfo, Request
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.errors import Errors
 from broker.server.apis import metadata
 from tests.support.api_talk import ApiTalk
 from tests.support.contexts import context_of
@@ -102,3 +103,13 @@ def test_nothing_is_recalled_where_principals_may_see_different_topics(ctx: Cont
     access: Any = object()
     ctx.access = access
     assert ctx.recall(ctx.request("t")) is None
+
+
+def test_a_topic_with_neither_name_nor_id_has_all_of_its_request_refused(ctx: Context) -> None:
+    topics = [{"topic_id": None, "name": name} for name in ("t", None)]
+    answer = ctx.answer(ApiKey.METADATA, VERSION, topics=topics, include_topic_authorized_operations=False)
+    assert [(topic.error_code, topic.name) for topic in answer.topics] == [
+        (Errors.INVALID_REQUEST, "t"),
+        (Errors.INVALID_REQUEST, ""),
+    ]
+    assert not answer.brokers

@@ -191,6 +191,11 @@ def test_a_leader_asks_for_several_transactions_at_once(ctx: Context, version: i
     assert ask(transaction("ty", 1001, 1, 7)) == {
         "ty": [Errors.OPERATION_NOT_ATTEMPTED, Errors.UNKNOWN_TOPIC_OR_PARTITION]
     }
+    asked_nothing = [transaction("tx", 1000)]
+    (row,) = ctx.answer(
+        ApiKey.ADD_PARTITIONS_TO_TXN, version, transactions=asked_nothing
+    ).results_by_transaction
+    assert (row.transactional_id, row.topic_results) == ("tx", ())
     assert ask() == {}
     ctx.allow()
     refused = ctx.answer(ApiKey.ADD_PARTITIONS_TO_TXN, version, transactions=[transaction("tx", 1000, 0)])
