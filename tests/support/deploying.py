@@ -57,7 +57,7 @@ def interrupted(
     argv: Sequence[str], after: str, nth: int = 1, instead: Callable[[], None] | None = None
 ) -> tuple[int, str]:
     """Runs a playbook, presses ^C at the nth line of its output that matches, or does something `instead`; returns how
-    it ended, what it said.
+    it ended, what it said. There is such a line, or it ends before the nth.
 
     Interrupted at a bad moment, Ansible's main process waits for its own thread without end: ^C is pressed once more.
     """
@@ -88,5 +88,5 @@ def interrupted(
         again.cancel()
     output = "".join(said)
     print(output)
-    assert done, output[-4000:]
+    assert matched, output[-4000:]
     return playing.returncode, output
