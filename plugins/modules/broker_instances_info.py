@@ -142,6 +142,7 @@ unjudged:
   returned: always
 """
 
+import re
 import socket
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -167,6 +168,7 @@ from ansible_collections.landline.cluster.plugins.module_utils.unit_state import
 
 # Of all releases: the k-th broker of a host may get the port that another broker still has.
 UNITS = "landline-broker@"
+_STARTS = re.compile(r"^ExecStart=(\S+)", re.MULTILINE)
 PLACES = ("broken", "others", "controller")
 
 
@@ -257,6 +259,14 @@ def installed_from(done: Path) -> dict[str, str]:
     return {"platform": platform, "sha256": sha256} if sha256 else {}
 
 
+def can_go_back(before: Path) -> bool:
+    """Returns whether a copy of a broker's unit is there, and the release that it starts."""
+    if not before.is_file():
+        return False
+    program = _STARTS.search(before.read_text())
+    return program is not None and Path(program[1]).exists()
+
+
 def look(params: dict[str, Any]) -> dict[str, Any]:
     """Returns the module's result."""
     brokers, config_dir = params["brokers"], Path(params["config_dir"])
@@ -297,7 +307,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "configured": config_dir.is_dir(),
         # Its unit is copied last.
         "unjudged": [
-            broker["url"] for broker in brokers if Path(params["before_dir"], broker["unit"]).is_file()
+            broker["url"] for broker in brokers if can_go_back(Path(params["before_dir"], broker["unit"]))
         ],
     }
 

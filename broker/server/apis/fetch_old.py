@@ -1,13 +1,12 @@
 """Fetch 0 to 3, whose readers know only messages of magic 0 and 1: converts record batches for them (KIP-283).
 
 A handler thread reads the log piece by piece and converts it, until the answer is as large as the reader or
-``MOST_BYTES`` allows. So the memory for an answer is what the reader asked for, and one batch. The rest is converted
-when the reader asks for it.
+``MOST_BYTES`` allows. So the memory for an answer is what the reader asked for, and one batch, of which at most
+``MOST_BYTES`` are converted. The rest is converted when the reader asks for it.
 """
 
 from __future__ import annotations
 
-import sys
 from random import randrange
 from typing import Final
 
@@ -199,7 +198,9 @@ def read_converted(
                     header,
                     magic,
                     first_offset=start,
-                    most_bytes=sys.maxsize if whole_batch and not out else most_bytes - len(out),
+                    most_bytes=max(most_bytes, MOST_BYTES)
+                    if whole_batch and not out
+                    else most_bytes - len(out),
                     position=position,
                 )
                 fits = len(out) + len(messages) <= most_bytes

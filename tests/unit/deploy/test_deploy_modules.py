@@ -202,7 +202,11 @@ def test_a_broker_is_unjudged_while_what_it_had_is_kept_whole(tmp_path, monkeypa
     before.mkdir()
     (before / "broker-2.properties").touch()
     assert unjudged() == []
-    (before / "u2").touch()
+    program = tmp_path / "releases/1/venv/bin/landline"
+    (before / "u2").write_text(f"[Service]\nExecStart={program} start /etc/landline/broker-2.properties\n")
+    assert unjudged() == []  # there is nothing to go back to
+    program.parent.mkdir(parents=True)
+    program.touch()
     assert unjudged() == ["http://h:2"]
 
 
