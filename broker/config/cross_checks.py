@@ -20,6 +20,7 @@ _ORDERED: Final = (
     ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
     ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
     ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"),
     ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
     ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
     ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
@@ -103,6 +104,9 @@ def _check_numbers(get: Get, complain: Complain) -> None:
     for low, high in _ORDERED:
         if get(low) > get(high):
             complain(low, f"{get(low)} is larger than {high} {get(high)}")
+    interval, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
+    if get(interval) == get(session):
+        complain(interval, f"{get(interval)} is not smaller than {session}")
     for key in _POSITIVE:
         if get(key) < 1:
             complain(key, f"{get(key)} is too small: at least 1 is expected")

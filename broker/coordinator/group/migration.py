@@ -17,7 +17,7 @@ from broker.coordinator.group.consumer.group import ConsumerGroup
 from broker.coordinator.group.consumer.member import ConsumerMember, difference, union
 from broker.coordinator.group.consumer.messages import ClusterTopics, ConsumerGroupLimits
 from broker.coordinator.group.consumer.records import ClassicMemberRecord
-from broker.coordinator.group.embedded import decode_assignment, decode_subscription
+from broker.coordinator.group.embedded import Subscription, decode_assignment, decode_subscription
 from broker.coordinator.group.group import CONSUMER_PROTOCOL_TYPE, Group
 from broker.coordinator.group.member import Member
 from broker.coordinator.group.messages import Effects, GroupLimits, JoinResult, Moment, SyncResult
@@ -95,7 +95,8 @@ def upgraded(group: Group, topics: ClusterTopics, limits: ConsumerGroupLimits) -
     """The consumer group that the group would become by :func:`adopt`, with all its members. Raises
     :class:`MalformedRecord` if a member's subscription or assignment is not one of consumers.
 
-    Every member has its assignment of the last generation, also during a rebalance: its client may still use it.
+    Every member has its assignment of the last generation, also during a rebalance: its client may still use it. Where
+    a rebalance began anew before its end, nobody has one, and a member has what its client said that it goes on with.
     A partition that two members have is the first one's.
     """
     consumer = ConsumerGroup(group.group_id)
@@ -104,9 +105,11 @@ def upgraded(group: Group, topics: ClusterTopics, limits: ConsumerGroupLimits) -
     consumer.epoch = consumer.assignment_epoch = group.generation_id
     taken: Assignment = {}
     for member in group.members.values():
-        assigned = difference(by_id(decode_assignment(member.assignment), topics), taken)
+        subscription = decode_subscription(member.metadata(group.protocol_name or member.protocols[0][0]))
+        held = decode_assignment(member.assignment) if member.assignment else subscription.owned
+        assigned = difference(by_id(held, topics), taken)
         taken = union(taken, assigned)
-        consumer.put(_consumer_member(member, group, assigned, limits))
+        consumer.put(_consumer_member(member, group, subscription, assigned, limits))
         consumer.set_target(member.member_id, assigned)
     if group.members:
         consumer.note_epochs()
@@ -114,10 +117,12 @@ def upgraded(group: Group, topics: ClusterTopics, limits: ConsumerGroupLimits) -
 
 
 def _consumer_member(
-    member: Member, group: Group, assigned: Assignment, limits: ConsumerGroupLimits
+    member: Member,
+    group: Group,
+    subscription: Subscription,
+    assigned: Assignment,
+    limits: ConsumerGroupLimits,
 ) -> ConsumerMember:
-    name = group.protocol_name or member.protocols[0][0]
-    subscription = decode_subscription(member.metadata(name))
     if member.protocols_size > limits.max_member_bytes:
         raise MalformedRecord("the subscription is too long for a record")
     return ConsumerMember(

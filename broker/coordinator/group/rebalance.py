@@ -105,7 +105,10 @@ def store_group(group: Group, assignments: Mapping[str, bytes], then: AppendDone
     leftover = group.leftover
     if leftover is None:
         return [Append((record,), then)]
-    leftover.noted.pop(record[0], None)  # the tombstone of an earlier classic group
+    if record[0] in leftover.noted:
+        # The tombstone of an earlier classic group. It comes first: Kafka reads no tombstone of a consumer group's
+        # member while the group is a classic one.
+        leftover.noted = {record[0]: leftover.noted.pop(record[0]), **leftover.noted}
 
     def stored(error: Errors, offset: int, now: Moment) -> Effects:
         if group.leftover is leftover and leftover.is_done:

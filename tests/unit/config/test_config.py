@@ -178,6 +178,18 @@ def test_a_value_that_cannot_work_is_refused(key, text, message):
     assert message in problems_of({key: text})[key]
 
 
+def test_a_members_session_is_longer_than_the_interval_of_its_heartbeats():
+    interval = "group.consumer.heartbeat.interval.ms"
+    settings = {
+        "group.consumer.min.session.timeout.ms": "5000",
+        "group.consumer.session.timeout.ms": "5000",
+        "group.consumer.min.heartbeat.interval.ms": "1000",
+    }
+    BrokerConfig.from_properties({**BASE, **settings, interval: "4999"})
+    for too_long in ("5000", "5001"):
+        assert "group.consumer.session.timeout.ms" in problems_of({**settings, interval: too_long})[interval]
+
+
 def test_a_generated_id_needs_leave():
     message = problems_of({"broker.id": "-1", "broker.id.generation.enable": "false"})["broker.id"]
     assert "broker.id.generation.enable is false" in message

@@ -57,6 +57,12 @@ def test_a_regular_expression_subscribes_to_all_topics_that_match(world):
     assert sum(map(len, world.beat("a", 1).assignment.values())) == 10
 
 
+def test_a_full_request_with_a_regular_expression_alone_is_told_its_assignment(world):
+    world.enter("a", subscribed_regex="t")
+    again = world.beat("a", 1, subscribed_regex="t", rebalance_timeout_ms=1, owned={TOPIC: {0, 1, 2, 3}})
+    assert parts(again) == {0, 1, 2, 3}
+
+
 def test_a_regular_expression_is_changed_and_given_up(world):
     world.has_topics(t=4, u=2)
     fields = {"rebalance_timeout_ms": 1, "owned": {}, "subscribed_names": frozenset()}

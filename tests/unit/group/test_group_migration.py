@@ -130,6 +130,19 @@ def test_what_a_member_owns_between_generations_is_not_given_away(world):
     assert not has & others
 
 
+def test_a_rebalance_that_began_anew_leaves_to_cooperative_members_what_they_go_on_with(world):
+    """Nobody has an assignment then; that the third member has left is why it began anew."""
+    leader, other, third = world.classic_group((0, 1), (2,), (3,))
+    for member, owned in ((leader, (0, 1)), (other, (2,)), (third, (3,))):
+        world.join(member.member_id, protocols=range_of(*owned))
+    world.leave(third.member_id)
+    world.enter("a")
+    holds = {one.member_id: set(one.assigned.get(TOPIC, ())) for one, _ in world.described().members}
+    assert holds[leader.member_id] == {0, 1}
+    assert holds[other.member_id] == {2}
+    assert holds["a"] <= {3}
+
+
 def test_a_partition_that_two_members_have_stays_with_the_first(world):
     first, second = world.classic_group((0, 1), (1, 2, 3))
     world.enter("a")
@@ -253,6 +266,21 @@ def test_a_failing_log_keeps_the_tombstones_for_the_next_generation(world):
     assert (world.kind(), world.state()) == ("classic", "Stable")
     left = {r.key: r.value for r in world.appender.log(0).records() if is_of_consumer_group(r.key)}
     assert set(left.values()) == {None}
+
+
+def test_a_classic_groups_tombstone_comes_before_those_of_a_consumer_groups_members(world):
+    """Kafka reads no tombstone of a member of a consumer group while the group is a classic one."""
+    (member,) = world.classic_group((0, 1, 2, 3))
+    world.appender.error = Errors.NOT_ENOUGH_REPLICAS
+    world.enter("a")
+    world.beat("a", -1)
+    world.appender.error = Errors.NONE
+    end = world.appender.log(0).log_end_offset
+    world.classic_leader_after(member)
+    keys = [r.key for r in world.appender.log(0).records() if r.offset >= end]
+    classic = [n for n, key in enumerate(keys) if not is_of_consumer_group(key)]
+    assert classic == [0, len(keys) - 1]
+    assert len(keys) > 2
 
 
 def test_a_group_that_ends_between_its_protocols_leaves_only_tombstones(world):
@@ -404,6 +432,14 @@ def test_classic_members_see_new_partitions(world):
     again, _ = world.rejoin(member)
     assert again.generation_id == member.generation_id + 1
     assert any(4 in target[TOPIC] for _, target in world.described().members)
+
+
+def test_topics_of_others_are_looked_at_once(world, monkeypatch):
+    member, _ = world.mixed_group()
+    world.has_topics(t=4, unrelated=1)
+    assert world.heartbeat(member) is Errors.NONE
+    monkeypatch.setattr("broker.coordinator.group.consumer.heartbeats.present_topics", None)
+    assert world.heartbeat(member) is Errors.NONE
 
 
 def test_a_new_coordinator_knows_classic_members(world):

@@ -278,8 +278,10 @@ def _must_join(group: ConsumerGroup, member: ConsumerMember, topics: ClusterTopi
     """Whether joining again would change something for the member."""
     if member.member_epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
-    if group.topics_version != topics.version and heartbeats.present_topics(group, topics) != group.topics:
-        return True
+    if group.topics_version != topics.version:
+        if heartbeats.present_topics(group, topics) != group.topics:
+            return True
+        group.topics_version = topics.version  # what has changed is not of this group: do not look again
     if member.state is not MemberState.UNRELEASED_PARTITIONS:
         return False
     waits = difference(group.target_of(member.member_id), member.assigned)

@@ -96,7 +96,7 @@ def beat(
     member = advance(group, before, request, now, limits=limits, topics=topics, admits=admits)
     is_full = request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != NO_REBALANCE_TIMEOUT
-        and request.subscribed_names is not None
+        and (request.subscribed_names is not None or request.subscribed_regex is not None)
         and request.owned is not None
     )
     return HeartbeatResult(
