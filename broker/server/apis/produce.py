@@ -20,6 +20,7 @@ from broker.protocol.produce_messages import (
 )
 from broker.record.header import CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_FLAG, batch_size_at, read_header
 from broker.record.inspection import INLINE_PACKED_BYTES, inspect
+from broker.record.message_set import begins_old
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import Access, allowed
 from broker.server.admission import RULES
@@ -202,9 +203,7 @@ def _append(
     for topic, partitions in topics:
         for index, records in partitions:
             topic_partition = TopicPartition(topic, index)
-            flags = (
-                0 if records is None or len(records) <= _ATTRIBUTES_AT else records[_ATTRIBUTES_AT] & _UNUSUAL
-            )
+            flags = _unusual(records)
             unusual |= flags
             if topic_partition in entries or topic_partition in refused:
                 # One response cannot acknowledge two writes, so neither is done.
@@ -289,6 +288,16 @@ def _writable(
     return writable
 
 
+def _unusual(records: memoryview | None) -> int:
+    """The codec and the flag of transactions of the first batch. A message of magic 0 or 1, which is refused later, has
+    a part of its time there.
+    """
+    if records is None or len(records) <= _ATTRIBUTES_AT:
+        return 0
+    flags = records[_ATTRIBUTES_AT] & _UNUSUAL
+    return 0 if flags and begins_old(records) else flags
+
+
 def _refusal(records: memoryview | None, version: int) -> PartitionResponse | None:
     """Kafka's checks before it reads the records: a single batch, and zstd only from version 7 on (except before
     version 3).
@@ -299,7 +308,11 @@ def _refusal(records: memoryview | None, version: int) -> PartitionResponse | No
         return None  # the log reports the error
     if HEADER_BYTES <= batch_size_at(records) <= len(records) - HEADER_BYTES:
         return _SEVERAL_BATCHES
-    if BATCHES_FROM <= version < _ZSTD_FROM and records[_ATTRIBUTES_AT] & CODEC_MASK == _ZSTD:
+    if (
+        BATCHES_FROM <= version < _ZSTD_FROM
+        and records[_ATTRIBUTES_AT] & CODEC_MASK == _ZSTD
+        and not begins_old(records)
+    ):
         return _ZSTD_TOO_EARLY
     return None
 

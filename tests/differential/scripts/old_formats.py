@@ -26,10 +26,14 @@ _OF_PRODUCERS: Final = range(4)
 _CODECS: Final = {"plain": 0, "gzip": 1}
 
 
-def _messages(magic: int, *values: bytes, codec: int = 0) -> bytes:
+# Where a batch has its codec and its flags, such a message has a part of its time: zstd, and of a transaction.
+_LIKE_ZSTD: Final = NOW_MS & ~(0xFF << 24) | 0x14 << 24
+
+
+def _messages(magic: int, *values: bytes, codec: int = 0, at_ms: int = NOW_MS) -> bytes:
     built = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
     for number, value in enumerate(values):
-        built.append(number, NOW_MS + number, b"key", value)
+        built.append(number, at_ms + number, b"key", value)
     return bytes(built.build())
 
 
@@ -56,6 +60,7 @@ OLD_FORMATS: Final = Script(
         _produce("large", "old-small", _messages(1, b"x" * 200)),
         _produce("large, gzip,", "old-small", _messages(1, b"x" * 200, codec=1)),
         _produce("a wrong checksum", _PLAIN, _WHOLE[:-1] + b"?"),
+        _produce("a time like a codec", _PLAIN, _messages(1, b"first", b"second", at_ms=_LIKE_ZSTD)),
         _produce("a cut one", _PLAIN, _WHOLE[:-3]),
         _produce("both magics", _PLAIN, _messages(0, b"first") + _WHOLE),
         *(
