@@ -369,6 +369,7 @@ class ZooKeeperStore:
         done: list[Any] = []
         while len(done) < len(starts):
             chunk = starts[len(done) : len(done) + PIPELINE_DEPTH]
+            self._await_connection(chunk[0][0], deadline)
             pending = [(path, start()) for path, start in chunk]
             for path, result in pending:
                 value = self._outcome(path, result, deadline)
@@ -384,6 +385,16 @@ class ZooKeeperStore:
                 done.append(value)
                 deadline = time.monotonic() + self._operation_timeout_s
         return done
+
+    def _await_connection(self, path: str, deadline: float) -> None:
+        """Waits for a connection, so that kazoo is never asked without one: it would keep the requests without a bound,
+        carry them out when the connection is back, however late that is, and block its callers for good once
+        its socket pair is full (kazoo issue 577). Raises ConnectionLossError at the deadline, and when closed.
+        """
+        live = self._client._live  # noqa: SLF001 - its public methods do not wait
+        while not live.wait(min(CANCEL_POLL_S, max(deadline - time.monotonic(), 0.0))):
+            if self._closed or time.monotonic() >= deadline:
+                raise self._with_reason(ConnectionLossError(f"{path}: no connection to ZooKeeper"))
 
     def _with_reason(self, error: ConnectionLossError) -> ConnectionLossError:
         reason = self._connection.no_log_in

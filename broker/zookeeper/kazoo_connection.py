@@ -41,6 +41,16 @@ class KazooConnection(ConnectionHandler):
         self._logged_in = False
         self.no_log_in = ""
 
+    def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
+        """Kazoo skips a name that does not resolve. Any other error, as without a free file descriptor, would end its
+        thread.
+        """
+        try:
+            return super()._expand_client_hosts()
+        except OSError as error:
+            self.logger.warning("Cannot look up names: %s", error)
+            return []
+
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
         """Kazoo takes a server that is lost during the log-in for a wrong password, and gives up for ever. Once
         the password was right, it is only a lost connection.

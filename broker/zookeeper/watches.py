@@ -49,7 +49,14 @@ class ZooKeeperWatch:
         self._store.forget_watch(self)
 
     def arm(self) -> None:
-        raise AssertionError("each kind of watch arms itself")
+        """Sets the watch. Without a connection it does nothing: all are set again when there is a new one, and kazoo
+        would keep what is asked meanwhile without a bound.
+        """
+        if self._store.kazoo.connected:
+            self._set()
+
+    def _set(self) -> None:
+        raise AssertionError("each kind of watch sets itself")
 
     def fire(self) -> None:
         if not self._cancelled:
@@ -83,7 +90,7 @@ class ZooKeeperWatch:
 class DataWatch(ZooKeeperWatch):
     """A watch of a node's data: ZooKeeper's exists-watch, which reports creation, change and deletion."""
 
-    def arm(self) -> None:
+    def _set(self) -> None:
         self._store.kazoo.exists_async(self._path, watch=self._on_event).rawlink(self._on_set)
 
     def _on_set(self, result: IAsyncResult) -> None:
@@ -94,7 +101,7 @@ class DataWatch(ZooKeeperWatch):
 class ChildrenWatch(ZooKeeperWatch):
     """A watch of a node's children. While the node does not exist, an exists-watch replaces it."""
 
-    def arm(self) -> None:
+    def _set(self) -> None:
         self._store.kazoo.get_children_async(self._path, watch=self._on_event).rawlink(self._on_children)
 
     def _on_children(self, result: IAsyncResult) -> None:

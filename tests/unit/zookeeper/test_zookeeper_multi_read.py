@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 
 import pytest
 from kazoo.exceptions import NoNodeError, UnimplementedError
@@ -32,6 +33,8 @@ class Servers:
     def __init__(self, store: ZooKeeperStore, monkeypatch, *, knows_multi_read: bool) -> None:
         self.requests: list[int] = []
         self.handler = SequentialThreadingHandler()
+        self._live = threading.Event()
+        self._live.set()
         self._knows_multi_read = knows_multi_read
         monkeypatch.setattr(store, "_client", self)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
+from kazoo.protocol.states import KeeperState
 
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.store import ConnectionLossError
-from rig.wait import last_for
+from rig.wait import last_for, wait_until
 
 OPERATIONS, PACE_S, PATIENCE_S = 40, 0.02, 0.25
 
@@ -53,13 +56,55 @@ def serve():
         server.stop()
 
 
-def test_operations_that_together_take_long_are_not_late_while_answers_come(serve) -> None:
+def connected_store() -> ZooKeeperStore:
+    """A store that takes itself for connected."""
     store = ZooKeeperStore("127.0.0.1:1", int(PATIENCE_S * 1000))
+    store._client._live.set()
+    return store
+
+
+def test_operations_that_together_take_long_are_not_late_while_answers_come(serve) -> None:
+    store = connected_store()
     assert OPERATIONS * PACE_S > 2 * PATIENCE_S
     assert store._pipeline(serve(OPERATIONS)) == list(range(OPERATIONS))
 
 
 def test_an_answer_that_never_comes_is_told_by_its_path(serve) -> None:
-    store = ZooKeeperStore("127.0.0.1:1", int(PATIENCE_S * 1000))
+    store = connected_store()
     with pytest.raises(ConnectionLossError, match="/n15"):
         store._pipeline(serve(15))
+
+
+def test_nothing_is_asked_without_a_connection_however_often_somebody_tries() -> None:
+    """Kazoo would keep all of it, and its caller would wait for ever from the 279th time on."""
+    store = ZooKeeperStore("127.0.0.1:1", 2)
+    store._client.start_async()
+    fired: list[str] = []
+    try:
+        for number in range(600):
+            with pytest.raises(ConnectionLossError, match=f"/n{number}: no connection to ZooKeeper"):
+                store.exists(f"/n{number}")
+            store.watch_data(f"/n{number}", partial(fired.append, f"/n{number}"))
+        assert len(store._client._queue) == 0
+    finally:
+        store.close()
+    assert not fired
+
+
+def test_a_name_that_cannot_be_looked_up_for_a_while_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a free file descriptor, a look-up fails by another error than that there is no such name."""
+    looked_up: list[object] = []
+
+    def fails(*_: object) -> object:
+        looked_up.append(None)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("kazoo.protocol.connection.socket.getaddrinfo", fails)
+    store = ZooKeeperStore("localhost:1", 1000)
+    store._client.start_async()
+    try:
+        wait_until(lambda: len(looked_up) > 2, 30, what="it tries again")
+        assert store._client.state != KeeperState.CLOSED
+        assert not store._connection.connection_stopped.is_set()
+    finally:
+        store.close()

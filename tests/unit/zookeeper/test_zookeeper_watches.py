@@ -18,6 +18,7 @@ class Server:
     """What of a KazooClient the watches use; it answers with ``errors`` first, and then with what there is."""
 
     client_id = None
+    connected = True
 
     def __init__(self, errors: list[KazooException]) -> None:
         self._handler = SequentialThreadingHandler()

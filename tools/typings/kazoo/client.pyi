@@ -23,8 +23,11 @@ class KazooClient:
     ) -> None: ...
     @property
     def client_id(self) -> tuple[int | None, bytes] | None: ...
+    @property
+    def connected(self) -> bool: ...
     handler: SequentialThreadingHandler
     logger: logging.Logger
+    _live: threading.Event
     _conn_retry: KazooRetry
     _connection: object
     _pending: deque[tuple[object, IAsyncResult, int]]
