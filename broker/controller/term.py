@@ -318,8 +318,11 @@ class Term:
 
     def _unclean_topics(self, topics: list[str]) -> set[str]:
         default = "true" if self.settings.unclean_leader_election_enable else "false"
+        # A topic whose configs are unreadable may have forbidden it.
         configs = self._cluster.topics_configs(topics)
-        return {t for t in topics if configs[t].get(UNCLEAN_KEY, default).strip().lower() == "true"}
+        return {
+            t for t, found in configs.items() if found.get(UNCLEAN_KEY, default).strip().lower() == "true"
+        }
 
     def on_isr_changed(
         self, partition: TopicPartition, before: Collection[int], after: Collection[int]

@@ -277,7 +277,11 @@ class DynamicConfigManager:
         # it applied.
         before = self.config
         follows = before.log_config() != changed.log_config()
-        topics = self._store.topics_configs(list(self._local_topics())) if follows else self._topics
+        topics = self._topics
+        if follows:
+            found = self._store.topics_configs(local := list(self._local_topics()))
+            # What is unreadable now stays as it was.
+            topics = {topic: found.get(topic, self._topics.get(topic, {})) for topic in local}
         self.config = changed
         _log.info("broker_config_changed", **told)
         self._tell_listeners(changed)

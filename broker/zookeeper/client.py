@@ -248,7 +248,9 @@ class ZooKeeperStore:
 
     def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         starts = [(path, partial(self._client.get_children_async, self._absolute(path))) for path in paths]
-        return [None if isinstance(found, NoNodeError) else found for found in self._pipeline(starts)]
+        return [
+            None if isinstance(found, NoNodeError) else or_raise(found) for found in self._pipeline(starts)
+        ]
 
     def get_acls_many(self, paths: Sequence[str]) -> list[tuple[Acl, ...] | None]:
         raw = self._pipeline(

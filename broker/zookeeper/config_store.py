@@ -36,13 +36,15 @@ class ConfigStore:
         return self.entity_config("topics", topic)
 
     def topics_configs(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-        """The configs of many topics, pipelined. A topic without configs has an empty mapping."""
+        """The configs of many topics, pipelined. A topic without configs has an empty mapping; one whose configs are
+        unreadable is left out.
+        """
         paths = [znodes.entity_config_path(znodes.entity_path("topics", topic)) for topic in topics]
         found = self.store.get_many(paths)
-        return {
-            topic: {} if node is None else znodes.decode_config(path, node[0])
+        return readable(
+            (topic, dict if node is None else partial(znodes.decode_config, path, node[0]))
             for topic, path, node in zip(topics, paths, found, strict=True)
-        }
+        )
 
     def min_insync_replicas(self, topics: Sequence[str], default: int) -> dict[str, tuple[int, str]]:
         """Each topic's ``min.insync.replicas``, and the version of the configs it comes from. The version

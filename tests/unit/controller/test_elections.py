@@ -123,6 +123,17 @@ def make_offline(world: TermWorld) -> None:
     assert world.state(T0).leader == -1
 
 
+def test_a_topic_whose_configs_are_spoilt_stays_offline_alone(world):
+    world.create("u", {0: (1, 3)})
+    world.term.settings = replace(world.term.settings, unclean_leader_election_enable=True)
+    world.store.set("/config/topics/t", b"damaged{")
+    make_offline(world)
+    assert world.state(T0).leader == -1
+    assert world.state(TopicPartition("u", 0)).leader == 3
+    world.elect()
+    assert world.state(TopicPartition("u", 0)).leader == 3
+
+
 def test_a_topic_that_comes_to_allow_unclean_elections_has_them_at_once(world):
     make_offline(world)
     world.cluster.set_entity_config("topics", "t", {"unclean.leader.election.enable": "true"})

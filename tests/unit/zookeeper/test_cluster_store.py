@@ -232,6 +232,13 @@ def test_a_spoilt_znode_is_left_out_and_named_in_the_log(store):
     assert "/brokers/ids/7" in logged[1]["reason"]
 
 
+def test_a_topic_whose_configs_are_spoilt_is_left_out_of_many(store):
+    store.create_topic("good", {0: (1,)}, {"retention.ms": "5"})
+    store.create_topic("bad", {0: (1,)}, {"retention.ms": "5"})
+    store.store.set("/config/topics/bad", b"damaged{")
+    assert store.topics_configs(["good", "bad", "none"]) == {"good": {"retention.ms": "5"}, "none": {}}
+
+
 def test_a_spoilt_znode_that_is_needed_is_named(store):
     store.store.create("/brokers/ids/7", b"?")
     with pytest.raises(BadZnodeError, match="/brokers/ids/7"):
