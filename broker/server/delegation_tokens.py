@@ -44,6 +44,7 @@ class DelegationTokens:
         self._by_secret: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
         self._last_change = ""
+        self._may_have_missed = False
         self._watch: Watch | None = None
         self._scheduler: KafkaScheduler | None = None
         self._lock = threading.Lock()  # lock order 11
@@ -65,7 +66,10 @@ class DelegationTokens:
         scheduler.schedule("delete-expired-tokens", check, check_ms, check_ms)
 
     def on_session_event(self, event: SessionEvent) -> None:
-        if event is SessionEvent.CONNECTED:
+        if event is SessionEvent.EXPIRED:
+            # Others remove announcements after a while: some may have come and gone meanwhile.
+            self._may_have_missed = True
+        elif event is SessionEvent.CONNECTED:
             self._wake()
 
     def shutdown(self) -> None:
@@ -198,6 +202,9 @@ class DelegationTokens:
             with self._lock:
                 changes = self._store.changes(self._last_change)
                 changed = list(dict.fromkeys(token_id for _, token_id in changes))
+                if self._may_have_missed:
+                    self._may_have_missed = False
+                    changed = list({*self._tokens, *self._store.token_ids()})
                 found = self._store.tokens(changed)
                 for token_id in changed:
                     if token_id in found:
@@ -208,6 +215,7 @@ class DelegationTokens:
                     self._last_change = changes[-1][0]
             self._store.purge_changes(self._clock.wall_ms())
         except StoreError as error:
+            self._may_have_missed = True  # that it was may be what was not read
             _log.warning("delegation_tokens_unread", error=str(error), retry_ms=_RETRY_MS)
             if self._scheduler is not None and self._scheduler.is_started:
                 self._scheduler.schedule("delegation-token-changes", self._follow, _RETRY_MS)

@@ -79,6 +79,7 @@ class DynamicConfigManager:
         self._watch: Watch | None = None
         self._file = file
         self._reloads: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._misses: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def add_listener(self, listener: Callable[[BrokerConfig], None]) -> None:
         """Registers a listener that is called with each new broker config, on the manager's thread."""
@@ -150,10 +151,20 @@ class DynamicConfigManager:
     # --- the thread
 
     def _on_session_event(self, event: SessionEvent) -> None:
-        if event is SessionEvent.CONNECTED:
+        if event is SessionEvent.EXPIRED:
+            # Others remove announcements after a while: some may have come and gone meanwhile.
+            self._misses.put(True)
+        elif event is SessionEvent.CONNECTED:
             self._follower.wake()
 
     def _follow(self) -> None:
+        while not self._misses.empty():
+            self._misses.get()
+            try:
+                self._read_all()
+            except StoreError:
+                self._misses.put(True)
+                raise
         while not self._reloads.empty():
             self._reloads.get()
             try:
@@ -174,6 +185,19 @@ class DynamicConfigManager:
         self._store.purge_config_changes()
         for topic in self._topics.keys() - set(self._local_topics()):
             del self._topics[topic]
+
+    def _read_all(self) -> None:
+        """Takes up whatever differs from what is known, announced or not. Raises StoreError."""
+        self._take_up(f"brokers/{self._broker_id}")
+        for topic, config in self._store.topics_configs(list(self._local_topics())).items():
+            if config != self._topics.get(topic, {}):
+                self._take_up(f"topics/{topic}")
+        paths = quota_nodes.entity_paths(self._store)
+        found = quota_nodes.entity_configs(self._store, paths)
+        gone: dict[str, dict[str, str]] = {path: {} for path in self._entities.keys() - set(paths)}
+        for path, config in {**found, **gone}.items():
+            if config != self._entities.get(path, {}):
+                self._take_up(path)
 
     def _take_up(self, entity_path: str) -> None:
         kind, _, name = entity_path.partition("/")

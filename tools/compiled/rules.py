@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 MODULES = Path(__file__).with_name("modules.txt")
@@ -30,20 +30,27 @@ def faults(source: str) -> Iterator[str]:
             changed = sorted(_names(node.iter) & _stored(node.body))
             if changed:
                 yield f"{node.lineno}: a loop goes by what is assigned within it: {', '.join(changed)}"
+        elif isinstance(node, ast.FunctionDef) and _caught(node) & _stored(node.body):
+            both = ", ".join(sorted(_caught(node) & _stored(node.body)))
+            yield f"{node.lineno}: what is caught must have the type of what its name is assigned: {both}"
         elif isinstance(node, ast.BinOp) and _are_keys(node.right) and not _are_keys(node.left):
             yield f"{node.lineno}: a set with a dict's keys is no frozenset, whatever mypy says: {ast.unparse(node)}"
         elif isinstance(node, ast.Attribute) and node.attr == "_thread":
             yield f"{node.lineno}: the attribute _thread becomes __thread, a word of C"
         elif isinstance(node, ast.ClassDef) and _has_fields(node):
-            for field in node.body:
-                if isinstance(field, ast.AnnAssign) and _names(field.annotation) & _NO_FIELDS:
-                    yield f"{field.lineno}: a field of this type is a KeyError at import: {ast.unparse(field)}"
-                elif (
-                    isinstance(field, ast.AnnAssign)
-                    and isinstance(field.annotation, ast.Name)
-                    and classes.get(field.annotation.id, 0) >= node.lineno
-                ):
-                    yield f"{field.lineno}: a field of a class that comes later ends the process: {ast.unparse(field)}"
+            yield from _faults_of_fields(node, classes)
+
+
+def _faults_of_fields(node: ast.ClassDef, classes: Mapping[str, int]) -> Iterator[str]:
+    for field in node.body:
+        if isinstance(field, ast.AnnAssign) and _names(field.annotation) & _NO_FIELDS:
+            yield f"{field.lineno}: a field of this type is a KeyError at import: {ast.unparse(field)}"
+        elif (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.annotation, ast.Name)
+            and classes.get(field.annotation.id, 0) >= node.lineno
+        ):
+            yield f"{field.lineno}: a field of a class that comes later ends the process: {ast.unparse(field)}"
 
 
 def _are_keys(node: ast.expr) -> bool:
@@ -81,6 +88,11 @@ def _calls(node: ast.expr) -> bool:
 def _has_fields(node: ast.ClassDef) -> bool:
     bases = {ast.unparse(base) for base in node.bases}
     return "NamedTuple" in bases or any("dataclass" in ast.unparse(made) for made in node.decorator_list)
+
+
+def _caught(node: ast.FunctionDef) -> set[str]:
+    """The names that its exceptions get."""
+    return {inner.name for inner in ast.walk(node) if isinstance(inner, ast.ExceptHandler) and inner.name}
 
 
 def _stored(body: list[ast.stmt]) -> set[str]:

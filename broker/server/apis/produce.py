@@ -213,9 +213,9 @@ def _append(
             elif (refusal := _refusal(records, request.api_version)) is not None:
                 refused[topic_partition] = refusal
             elif (partition := partition_of(topic_partition)) is None:
-                error = why_absent(topic_partition, ctx)
-                leader = leader_elsewhere(error, topic_partition, ctx)
-                refused[topic_partition] = PartitionResponse(error, leader=leader)
+                absence = why_absent(topic_partition, ctx)
+                leader = leader_elsewhere(absence, topic_partition, ctx)
+                refused[topic_partition] = PartitionResponse(absence, leader=leader)
             elif records is not None:
                 if flags & CODEC_MASK:
                     packed += len(records)  # of all partitions together

@@ -78,6 +78,10 @@ def test_a_class_that_inherits_from_a_compiled_one_is_told() -> None:
         ),
         ("for x in xs:\n    if x:\n        xs = []", "1: a loop goes by what is assigned within it: xs"),
         (
+            "def f():\n    error = 1\n    try:\n        g()\n    except E as error:\n        pass",
+            "1: what is caught must have the type of what its name is assigned: error",
+        ),
+        (
             "late = members - followers.keys()",
             "1: a set with a dict's keys is no frozenset, whatever mypy says: members - followers.keys()",
         ),

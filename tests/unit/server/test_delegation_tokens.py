@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,7 @@ from broker.server.audit import AuditLog
 from broker.server.delegation_tokens import DelegationTokens
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.embedded import EmbeddedStore
+from broker.zookeeper.store import SessionEvent
 from broker.zookeeper.token_store import TOKENS, TokenInfo, TokenStore, decode_token, encode_token
 from broker.zookeeper.znodes import BadZnodeError
 from rig.wait import wait_until
@@ -144,6 +146,20 @@ def test_other_brokers_take_up_changes_and_know_the_secret(
     other.expire(ALICE, other.secret_of(token), -1)
     wait_until(lambda: one.all() == (), what="the first one has forgotten it")
     assert manager(store, clock, scheduler).all() == ()
+
+
+def test_what_was_announced_and_purged_while_the_session_was_gone_is_taken_up(
+    store: EmbeddedStore, tokens: DelegationTokens
+) -> None:
+    ended = tokens.create(ALICE, (), 0)
+    made = replace(ended, token_id="made")
+    store.create(
+        f"{TOKENS}/made", store.get(f"{TOKENS}/{ended.token_id}")[0].replace(ended.token_id.encode(), b"made")
+    )
+    store.delete(f"{TOKENS}/{ended.token_id}")
+    tokens.on_session_event(SessionEvent.EXPIRED)
+    tokens.on_session_event(SessionEvent.CONNECTED)
+    wait_until(lambda: tokens.all() == (made,), what="it knows what is there")
 
 
 def test_what_one_user_may_keep_is_bounded(tokens: DelegationTokens, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from broker.config.problems import ConfigError
 from broker.server.config_file import ConfigFile, version_of
 from broker.server.dynamic_config import DynamicConfigManager
 from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.store import SessionEvent
 from rig.wait import wait_until
 from tests.support.faulty_store import Faults, FaultySession
 
@@ -161,6 +162,31 @@ def test_client_configs_are_kept(store, manager):
     manager.startup()
     alter(store, "clients", "c1", {"producer_byte_rate": "1000"})
     wait_until(lambda: manager.entity_config("clients/c1") == {"producer_byte_rate": "1000"})
+
+
+def test_what_was_announced_and_purged_while_the_session_was_gone_is_taken_up(store, manager, heard):
+    alter(
+        store,
+        "users",
+        "alice",
+        {"SCRAM-SHA-512": "salt=eA==,stored_key=eA==,server_key=eA==,iterations=4096"},
+    )
+    alter(store, "clients", "c1", {"producer_byte_rate": "1000"})
+    manager.startup()
+    # Nothing tells of these any more.
+    store.set_entity_config("users", "alice", {})
+    store.set_entity_config("clients", "c1", {"producer_byte_rate": "7"})
+    store.set_entity_config("topics", "t1", {"retention.ms": "5"})
+    store.set_entity_config("brokers", "<default>", {"log.retention.bytes": "6"})
+    manager._on_session_event(SessionEvent.CONNECTED)  # after a short loss nothing is read
+    wait_until(lambda: not manager._follower.is_awake)
+    assert heard.retentions("t1") == []
+    manager._on_session_event(SessionEvent.EXPIRED)
+    manager._on_session_event(SessionEvent.CONNECTED)
+    wait_until(lambda: heard.retentions("t1")[-1:] == [5])
+    wait_until(lambda: manager.entity_config("users/alice") == {})
+    wait_until(lambda: manager.entity_config("clients/c1") == {"producer_byte_rate": "7"})
+    assert manager.config.int("log.retention.bytes") == 6
 
 
 def test_shutdown_can_be_repeated_and_ends_the_thread(manager):
