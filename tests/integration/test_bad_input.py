@@ -305,7 +305,8 @@ def test_topic_named_a_hundred_thousand_times_is_described_once(client: RawClien
 
 
 def test_topic_without_name_and_id_is_refused(client: RawClient) -> None:
-    answer = client.ask(ApiKey.METADATA, 12, {"topics": [{"name": None, "topic_id": None}]})
+    row = {"name": None, "topic_id": None}
+    answer = client.ask_body(ApiKey.METADATA, 12, metadata_request(12, row))
     assert [row.error_code for row in answer.topics] == [Errors.INVALID_REQUEST]
     assert client.is_open()
 
