@@ -38,7 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         block_signals()
     from broker.arguments import make_parser
+    from broker.utils.misfits import pass_over_misfits
 
+    pass_over_misfits()
     options = make_parser(_default_data_dir()).parse_args(arguments)
     command = _COMMANDS[options.command]
     try:
@@ -331,12 +333,19 @@ def _serve(
     for library in ("crc32c", "kazoo.client") if is_lean else ("crc32c",):
         import_lean(library)
     from broker.utils.compiled import StaleCodeError, compiled_by
+    from broker.utils.misfits import misfit
 
     try:
         compiled_by()
     except StaleCodeError as error:
         _complain(str(error))
         return EXIT_FAILED
+    if (reason := misfit()) is not None:
+        log.warning(
+            "compiled_code_does_not_load",
+            error=reason,
+            action="the broker runs its sources, which take more CPU; install it again on this host",
+        )
     from broker.server.broker_server import BrokerServer, StartupCancelled, StartupError
     from broker.server.daemon import Daemon, StartupErrors
     from broker.utils.systemd import Notifier

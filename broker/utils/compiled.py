@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
 
 from crc32c import crc32c
+
+from broker.utils.misfits import misfit
 
 # Beside the package's modules: the compiler with its version, and the CRC-32C of each source that was compiled.
 MANIFEST: Final = "compiled.json"
@@ -29,14 +32,18 @@ def compiled_by(package: Path = _PACKAGE) -> str:
 
     Raises StaleCodeError, OSError.
     """
+    if misfit() is not None:
+        return NOT_COMPILED
     try:
         manifest = json.loads((package / MANIFEST).read_bytes())
     except FileNotFoundError:
-        if _has_stray_code(package):
+        if _has_code(package):
             raise StaleCodeError(
                 f"{package} has compiled modules and no {MANIFEST}, so nothing says what they were compiled from: "
                 f"delete them (find {package} -name '*.so' -delete) or install the broker again"
             ) from None
+        return NOT_COMPILED
+    if not _has_code(package):  # another Python's or another machine's, which this one passes over
         return NOT_COMPILED
     changed = [path for path, crc in manifest["sources"].items() if _crc(package / path) != crc]
     if changed:
@@ -62,7 +69,6 @@ def _crc(path: Path) -> int:
         return -1
 
 
-def _has_stray_code(package: Path) -> bool:
-    return any(
-        (package / "network").glob("processor*.so")
-    )  # a walk through all directories would delay each start
+def _has_code(package: Path) -> bool:
+    """Whether this Python would load compiled modules. One is looked for: a walk would delay each start."""
+    return any((package / "network" / f"processor{suffix}").exists() for suffix in EXTENSION_SUFFIXES)

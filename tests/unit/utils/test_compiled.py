@@ -40,6 +40,11 @@ def test_compiled_modules_are_told_with_their_compiler(compiled: Path) -> None:
     assert compiled_by(compiled) == "mypyc 2.4.1"
 
 
+def test_what_was_compiled_for_another_machine_is_not_taken_for_what_runs(compiled: Path) -> None:
+    (compiled / "network/processor.so").rename(compiled / "network/processor.cpython-311-m68k-linux-gnu.so")
+    assert compiled_by(compiled) == NOT_COMPILED
+
+
 @pytest.mark.parametrize(
     "change", [lambda path: path.write_text("x = 1\n"), Path.unlink], ids=["changed", "gone"]
 )
