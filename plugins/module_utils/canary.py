@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the first broker of a roll is worse than the others: from looks at all of them while it is watched. Pure.
 
-/metrics has counts and times by request, not their distribution. So a request's mean time during the watch is compared.
+What a request takes is compared by two measures of /metrics: the mean of what the broker itself does for it
+(LocalTime), and the 99th percentile of all it takes (TotalTime), by the histogram's bounds, which double.
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ STEADY = 3
 TIMES_SLOWER = 3.0
 SLOWER_MS = 50.0
 FAR_TOO_SLOW_MS = 1000.0
+# A percentile says something of so many requests. Those that wait for what comes say nothing of a broker by it.
+ENOUGH_FOR_P99 = 100
+THAT_WAIT = {"FETCH", "JOIN_GROUP", "SYNC_GROUP"}
 # Failing: such a part of the requests, so many of them, and so many times as many as of the others.
 FAILED_PART = 0.01
 FAILED_LEAST = 5
 TIMES_FAILED = 3.0
 _ROW = re.compile(r'^kafka_network_requestmetrics_(\w+?)_total\{request="(\w+)"\} (\S+)$', re.MULTILINE)
+_BUCKET = re.compile(
+    r'^kafka_network_requestmetrics_totaltimems_bucket\{le="(\S+?)",request="(\w+)"\} (\S+)$', re.MULTILINE
+)
 _SERVES = {"RunningAsBroker", "RunningAsController"}
 
 # What is known of a broker that serves, and does not say more without a token.
@@ -47,12 +54,15 @@ NO_PROCESS = Process("")
 
 @dataclass(frozen=True)
 class Look:
-    """One look at a broker. `counts` are of /metrics, by request and kind: requests, errors, localtimems."""
+    """One look at a broker. `counts` are of /metrics, by request and kind: requests, errors, localtimems. `times` are
+    by request how many took at most so many milliseconds.
+    """
 
     serves: bool
     leading: Sequence[Mapping[str, Any]] = ()
     counts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     process: Process = NO_PROCESS
+    times: Mapping[str, Mapping[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,10 @@ def look_of(status: Mapping[str, Any] | None, metrics: str, process: Process = N
     counts: dict[str, dict[str, float]] = {}
     for kind, request, value in _ROW.findall(metrics):
         counts.setdefault(request, {})[kind] = float(value)
-    return Look(told.get("state") in _SERVES, told.get("leading") or [], counts, process)
+    times: dict[str, dict[float, float]] = {}
+    for bound, request, value in _BUCKET.findall(metrics):
+        times.setdefault(request, {})[float(bound)] = float(value)
+    return Look(told.get("state") in _SERVES, told.get("leading") or [], counts, process, times)
 
 
 def load_between(first: Look, last: Look) -> Load:
@@ -109,7 +122,8 @@ def why_worse(broker_id: int, own: Sequence[Look], others: Sequence[Sequence[Loo
     found = [*_partitions(broker_id, own, answered)]
     load = load_between(own[0], own[-1])
     beside = [load_between(looks[0], looks[-1]) for looks in answered]
-    return [*found, *_errors(load, beside), *_slow(own, load, beside)]
+    slow = dict(_late(own, answered)) | dict(_slow(own, load, beside))
+    return [*found, *_errors(load, beside), *(slow[request] for request in sorted(slow))]
 
 
 def _partitions(broker_id: int, own: Sequence[Look], others: Sequence[Sequence[Look]]) -> Iterable[str]:
@@ -140,15 +154,46 @@ def _errors(load: Load, others: Sequence[Load]) -> Iterable[str]:
         )
 
 
-def _slow(own: Sequence[Look], load: Load, others: Sequence[Load]) -> Iterable[str]:
+def _slow(own: Sequence[Look], load: Load, others: Sequence[Load]) -> Iterable[tuple[str, str]]:
+    """Requests that are slow on average, and in words how."""
     for request, took_ms in sorted(load.mean_ms.items()):
         sure_ms = took_ms if load.requests[request] >= ENOUGH else _steadily_ms(own, request)
         beside = [each.mean_ms[request] for each in others if each.requests.get(request, 0) >= ENOUGH]
-        slowest = max(beside, default=0.0)
-        slower = bool(beside) and sure_ms > TIMES_SLOWER * slowest and sure_ms > slowest + SLOWER_MS
-        if slower or sure_ms > max(FAR_TOO_SLOW_MS, TIMES_SLOWER * slowest):
-            others_ms = f"the others' at most {slowest:.1f} ms" if beside else "no other has enough of them"
-            yield f"its {request} requests take {took_ms:.1f} ms on average ({others_ms})"
+        if _is_slow(sure_ms, beside):
+            yield request, f"its {request} requests take {took_ms:.1f} ms on average ({_beside(beside)})"
+
+
+def _late(own: Sequence[Look], others: Sequence[Sequence[Look]]) -> Iterable[tuple[str, str]]:
+    """Requests of which one of a hundred is slow, in each part of the watch, and in words how."""
+    ends = [round(part * (len(own) - 1) / STEADY) for part in range(STEADY + 1)]
+    for request in own[-1].times.keys() - THAT_WAIT:
+        parts = [p99_ms(own[first], own[last], request) for first, last in pairwise(ends)]
+        sure_ms = min(part or 0.0 for part in parts)
+        asked = (p99_ms(looks[0], looks[-1], request) for looks in others)
+        beside = [took_ms for took_ms in asked if took_ms is not None]
+        if _is_slow(sure_ms, beside):
+            yield request, f"one of 100 of its {request} requests takes {sure_ms:.1f} ms ({_beside(beside)})"
+
+
+def p99_ms(first: Look, last: Look, request: str) -> float | None:
+    """Returns what 99 of 100 requests between two looks took at most; None if there were too few to say."""
+    before = first.times.get(request, {})
+    within = {bound: count - before.get(bound, 0.0) for bound, count in last.times.get(request, {}).items()}
+    count = max(within.values(), default=0.0)
+    if count < ENOUGH_FOR_P99 or min(within.values()) < 0:  # another process counts from 0
+        return None
+    bound = min(bound for bound, up_to in within.items() if up_to >= 0.99 * count)
+    return bound if bound != float("inf") else 2 * max(within.keys() - {bound})
+
+
+def _is_slow(sure_ms: float, beside: Sequence[float]) -> bool:
+    slowest = max(beside, default=0.0)
+    slower = bool(beside) and sure_ms > TIMES_SLOWER * slowest and sure_ms > slowest + SLOWER_MS
+    return slower or sure_ms > max(FAR_TOO_SLOW_MS, TIMES_SLOWER * slowest)
+
+
+def _beside(took_ms: Sequence[float]) -> str:
+    return f"the others' at most {max(took_ms):.1f} ms" if took_ms else "no other has enough of them"
 
 
 def _steadily_ms(own: Sequence[Look], request: str) -> float:

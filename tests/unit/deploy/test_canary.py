@@ -15,6 +15,7 @@ kafka_network_requestmetrics_errors_total{{request="PRODUCE"}} {errors}
 kafka_network_requestmetrics_localtimems_total{{request="PRODUCE"}} {ms}
 kafka_server_replicamanager_underreplicatedpartitions 0.0
 """
+BUCKET = 'kafka_network_requestmetrics_totaltimems_bucket{{le="{le}",request="{request}"}} {count}\n'
 
 
 def row(partition, isr, replicas=(1, 2, 3)):
@@ -120,6 +121,36 @@ def test_a_few_slow_requests_count_if_they_are_slow_all_the_time(ms, is_worse):
     assert why(own, FINE) == (
         ["its PRODUCE requests take 300.0 ms on average (the others' at most 2.0 ms)"] if is_worse else []
     )
+
+
+def tail_of(looks, each, late, bound=268.435, request="PRODUCE"):
+    """Looks between which so many requests end in 1 ms, and so many more in at most ``bound``."""
+    found = []
+    for number in range(looks):
+        counts = {"1.04858": each, "134.218": each, str(bound): each + late, "+Inf": each + late}
+        lines = [BUCKET.format(le=le, request=request, count=float(n * number)) for le, n in counts.items()]
+        found.append(canary.look_of(canary.SERVES, "".join(lines), canary.Process("a")))
+    return found
+
+
+def test_one_of_a_hundred_that_is_slow_counts_if_it_is_so_all_the_time():
+    others = tail_of(10, 100, 0)
+    assert why(tail_of(10, 100, 3), others) == [
+        "one of 100 of its PRODUCE requests takes 268.4 ms (the others' at most 1.0 ms)"
+    ]
+    assert why(tail_of(10, 1000, 3), others) == [], "three of a thousand"
+    assert why(tail_of(10, 100, 3), tail_of(10, 100, 3)) == [], "the others' are as slow"
+    assert why(tail_of(10, 20, 1), others) == [], "too few to say"
+    assert why(tail_of(10, 100, 3, request="FETCH"), others) == [], "it waits for records"
+    at_first = [tail_of(2, 100, 3)[0], *[tail_of(2, 100, 3)[1]] * 9]
+    assert why(at_first, others) == [], "connections were new"
+
+
+def test_one_of_a_hundred_that_takes_seconds_is_worse_whatever_others_say():
+    assert why(tail_of(10, 100, 3, bound=2147.48)) == [
+        "one of 100 of its PRODUCE requests takes 2147.5 ms (no other has enough of them)"
+    ]
+    assert why(tail_of(10, 100, 3)) == []
 
 
 def test_what_a_broker_did_before_it_was_watched_does_not_count():
