@@ -4,6 +4,7 @@ for Kafka's.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,10 +20,18 @@ from rig.brokers import (
 from rig.processes import ManagedProcess
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+# A checkout of the same sources that are not compiled, for tests in one whose are: every other broker runs it.
+PURE_CODE = "PURE_CODE"
 COMMAND = (sys.executable, "-m", "broker")
 
 # A test's few MiB of records do not need the GiB of free space that a broker in production keeps.
 _OWN_CONFIG: Mapping[str, object] = {"landline.log.dir.min.free.bytes": 64 << 20}
+
+
+def code_of(broker_id: int) -> Path:
+    """The checkout that a broker of a test runs. With ``PURE_CODE`` clusters have compiled and pure brokers."""
+    pure = os.environ.get(PURE_CODE)
+    return Path(pure) if pure and broker_id % 2 == 0 else REPOSITORY
 
 
 class _LandlineProcess(BrokerProcess):
@@ -46,7 +55,9 @@ def _scheme(config: Mapping[str, object]) -> str:
 
 
 class LandlineBroker(_LandlineProcess):
-    """One Landline broker of a ZooKeeper cluster (``landline start server.properties``), of the checkout ``code``."""
+    """One Landline broker of a ZooKeeper cluster (``landline start server.properties``), of the checkout ``code``
+    (default: :func:`code_of`).
+    """
 
     def __init__(
         self,
@@ -57,7 +68,7 @@ class LandlineBroker(_LandlineProcess):
         *,
         port: int | None = None,
         command: Sequence[str] = COMMAND,
-        code: Path = REPOSITORY,
+        code: Path | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.log_dir = log_dir
@@ -80,7 +91,7 @@ class LandlineBroker(_LandlineProcess):
             f"Landline broker {broker_id}",
             lambda: [*command, "start", str(self._properties)],
             log_dir.with_name(log_dir.name + ".log"),
-            cwd=code,
+            cwd=code or code_of(broker_id),
         )
 
     def _prepare(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import urllib.request
@@ -12,12 +13,13 @@ import pytest
 from confluent_kafka import Producer
 
 from broker.utils.compiled import NOT_COMPILED, compiled_by
-from rig.landline_broker import REPOSITORY, LandlineStandalone
+from rig.landline_broker import PURE_CODE, REPOSITORY, LandlineBroker, LandlineStandalone
+from rig.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 
-def told_by_the_metric(broker: LandlineStandalone) -> str:
+def told_by_the_metric(broker: LandlineStandalone | LandlineBroker) -> str:
     with urllib.request.urlopen(f"{broker.http_url}/metrics", timeout=5) as answer:
         found = re.search(r'landline_build_info\{.*compiled="([^"]*)".*\} 1\.0', answer.read().decode())
     assert found
@@ -34,6 +36,15 @@ def told_at_the_start(broker: LandlineStandalone) -> str:
 def test_a_broker_says_at_its_start_and_in_a_metric_what_code_it_runs(tmp_path: Path) -> None:
     with LandlineStandalone(tmp_path / "data") as broker:
         assert told_by_the_metric(broker) == told_at_the_start(broker) == compiled_by()
+
+
+@pytest.mark.skipif(PURE_CODE not in os.environ, reason="this run has one code")
+def test_every_other_broker_of_these_tests_runs_the_sources(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    for broker_id, code in ((1, compiled_by()), (2, NOT_COMPILED)):
+        with LandlineBroker(broker_id, zookeeper.chroot(), tmp_path / str(broker_id)) as broker:
+            assert told_by_the_metric(broker) == code
 
 
 def test_a_broker_whose_compiled_code_does_not_load_runs_its_sources_and_says_so(tmp_path: Path) -> None:
