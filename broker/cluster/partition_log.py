@@ -48,8 +48,9 @@ class PartitionLog:
     def note_truncation(self) -> None:
         """Call it with the lock held, after the log was truncated."""
         self._truncations += 1
-        if self.future is not None:
-            self.future.truncate_to(self.log.offsets.end)
+        future = self.future
+        if future is not None:
+            future.truncate_to(self.log.offsets.end)
 
     def copy_to_future(self, most_bytes: int) -> int:
         """Copies up to about so many bytes; returns how many. 0: the copy is complete, for the moment.

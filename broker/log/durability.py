@@ -402,8 +402,9 @@ class Durability:
     def abandon_sync(self) -> None:
         """Ends what :meth:`begin_sync` began and nobody synced."""
         self._reap = None
-        if self._sync_ended is not None:
-            self._sync_ended.set()
+        ended = self._sync_ended
+        if ended is not None:
+            ended.set()
 
     def _await_sync(self) -> None:
         """With ``flushing`` held, so that no further one begins: waits for a sync that no thread makes."""

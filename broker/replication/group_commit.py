@@ -123,8 +123,9 @@ class GroupCommit:
 
         After the shutdown it runs on the caller's thread.
         """
-        if self._make_ring is not None:
-            self._make_ring()
+        make_ring = self._make_ring
+        if make_ring is not None:
+            make_ring()
         waiting = [] if then is None else [_Waiting(len(partitions), then)]
         with self._changed:
             stopped, ring = self._stopped, self._ring

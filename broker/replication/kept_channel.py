@@ -33,5 +33,6 @@ class KeptChannel:
 
     def close(self) -> None:
         """Closes the channel for good, also under a request of the owner."""
-        if self._channel is not None:
-            self._channel.close()
+        channel = self._channel
+        if channel is not None:
+            channel.close()

@@ -37,8 +37,56 @@ def faults(source: str) -> Iterator[str]:
             yield f"{node.lineno}: a set with a dict's keys is no frozenset, whatever mypy says: {ast.unparse(node)}"
         elif isinstance(node, ast.Attribute) and node.attr == "_thread":
             yield f"{node.lineno}: the attribute _thread becomes __thread, a word of C"
-        elif isinstance(node, ast.ClassDef) and _has_fields(node):
-            yield from _faults_of_fields(node, classes)
+        elif isinstance(node, ast.ClassDef):
+            yield from _read_twice(node)
+            if _has_fields(node):
+                yield from _faults_of_fields(node, classes)
+
+
+def _read_twice(node: ast.ClassDef) -> Iterator[str]:
+    """What one method tests for None and then reads again, while another method sets it to None: perhaps in between,
+    on another thread.
+    """
+    methods = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name != "__init__"]
+    emptied = {name for method in methods for name in _emptied(method)}
+    for method in methods:
+        tested: set[str] = set()
+        for inner in ast.walk(method):
+            if isinstance(inner, ast.If | ast.While | ast.IfExp | ast.Assert):
+                tested |= emptied & set(map(_own, ast.walk(inner.test)))
+            elif isinstance(inner, ast.BoolOp):
+                tested |= emptied & set(map(_own, ast.walk(inner)))
+        for inner in ast.walk(method):
+            used = inner.func if isinstance(inner, ast.Call) else getattr(inner, "value", None)
+            if not isinstance(inner, ast.Call | ast.Attribute | ast.Subscript) or not isinstance(
+                used, ast.expr
+            ):
+                continue
+            if _own(used) in tested:
+                yield f"{inner.lineno}: what may be None by now is read once, into a variable: {ast.unparse(used)}"
+
+
+def _emptied(method: ast.FunctionDef) -> Iterator[str]:
+    """The object's attributes that are set to None."""
+    for inner in ast.walk(method):
+        if not isinstance(inner, ast.Assign):
+            continue
+        for target in inner.targets:
+            both = (
+                zip(target.elts, inner.value.elts, strict=False)
+                if isinstance(target, ast.Tuple) and isinstance(inner.value, ast.Tuple)
+                else [(target, inner.value)]
+            )
+            for left, right in both:
+                if _own(left) and isinstance(right, ast.Constant) and right.value is None:
+                    yield _own(left)
+
+
+def _own(node: ast.AST) -> str:
+    """The attribute's name if this is one of ``self``."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return node.attr
+    return ""
 
 
 def _faults_of_fields(node: ast.ClassDef, classes: Mapping[str, int]) -> Iterator[str]:

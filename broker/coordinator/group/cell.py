@@ -142,14 +142,14 @@ class GroupCell:
         return Moment(self._clock.monotonic_ms(), self._clock.wall_ms())
 
     def _rearm(self, now: Moment) -> None:
-        wake_at_ms = self.group.wake_at_ms
+        wake_at_ms, entry = self.group.wake_at_ms, self._entry
         if wake_at_ms == NEVER_MS:
-            if self._entry is not None:
-                self._entry.cancel()
+            if entry is not None:
+                entry.cancel()
                 self._entry, self._armed_ms = None, NEVER_MS
         elif wake_at_ms < self._armed_ms:
-            if self._entry is not None:
-                self._entry.cancel()
+            if entry is not None:
+                entry.cancel()
             self._armed_ms = wake_at_ms
             self._entry = self._timer.add(wake_at_ms - now.monotonic_ms, self._on_timer)
 

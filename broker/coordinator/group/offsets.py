@@ -138,9 +138,9 @@ class GroupOffsets:
         stored or pending one.
         """
         removed = []
-        partitions = list(partitions)
-        if self._transactions is not None:
-            self._transactions.remove(partitions)
+        partitions, transactions = list(partitions), self._transactions
+        if transactions is not None:
+            transactions.remove(partitions)
         for partition in partitions:
             pending, committed = self._pending.pop(partition, None), self._committed.pop(partition, None)
             if pending is None and committed is None:

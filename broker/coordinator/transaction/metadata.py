@@ -100,7 +100,8 @@ class TransactionMetadata:
         self.weight = transaction_weight(transactional_id, NO_PARTITIONS)
 
     def __repr__(self) -> str:
-        pending = "" if self.pending_state is None else f" -> {self.pending_state.name}"
+        state = self.pending_state
+        pending = "" if state is None else f" -> {state.name}"
         return (
             f"<TransactionMetadata {self.transactional_id[:64]} {self.state.name}{pending}"
             f" producer {self.producer_id}/{self.producer_epoch}>"

@@ -106,10 +106,34 @@ def test_what_is_compiled_to_something_else_is_told(source: str, told: str) -> N
 
 @pytest.mark.parametrize(
     "source",
-    ["a[len(b):]", "a[f()]", "a.keys() - b.keys()", "class A:\n    a: memoryview", "self.thread = 1"],
+    [
+        "a[len(b):]",
+        "a[f()]",
+        "a.keys() - b.keys()",
+        "class A:\n    a: memoryview",
+        "self.thread = 1",
+    ],
 )
 def test_what_is_compiled_rightly_is_not_told(source: str) -> None:
     assert list(rules.faults(source)) == []
+
+
+@pytest.mark.parametrize(
+    ("uses", "is_told"),
+    [
+        ("if self.a is not None: self.a.set()", True),
+        ("return self.a[0] if self.a else 1", True),
+        ("return self.a is not None and self.a()", True),
+        ("if (a := self.a) is not None: a.set()", False),
+        ("if self.b is not None: self.b.set()", False),
+    ],
+)
+def test_what_another_thread_may_set_to_none_is_read_once(uses: str, *, is_told: bool) -> None:
+    source = (
+        f"class A:\n    def use(self):\n        {uses}\n    def end(self):\n        a, self.a = self.a, None"
+    )
+    told = "3: what may be None by now is read once, into a variable: self.a"
+    assert list(rules.faults(source)) == ([told] if is_told else [])
 
 
 def test_a_class_with_the_layout_of_a_type_of_cs_is_told() -> None:
