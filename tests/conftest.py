@@ -8,11 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from broker.network import processor
 from rig.zookeeper import ZooKeeperServer
 from tests.support.compiled import LeaveOutStandIns, is_compiled, leave_out_what_patches_compiled_code
 from tests.support.peers import Peer, PeerKind
+
+# What an example takes says nothing of the code: other tests have the CPUs.
+settings.register_profile(
+    "untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("untimed")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -42,8 +42,8 @@ class KazooConnection(ConnectionHandler):
         self.no_log_in = ""
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
-        """Kazoo skips a name that does not resolve. Any other error, as without a free file descriptor, would end its
-        thread.
+        """Kazoo skips a name that does not resolve. Any other error would end its thread, as one for want of a free
+        file descriptor.
         """
         try:
             return super()._expand_client_hosts()
