@@ -1,9 +1,10 @@
 """`landline access`: brings about the users, ACLs and quotas that a JSON document lists.
 
-What is so already is left alone; what the document does not name stays. It goes to ZooKeeper, as
-`kafka-configs.sh --zookeeper` and `kafka-acls.sh --authorizer-properties zookeeper.connect` do, so it works
-before the first start of a broker, and brokers that run take it up. There a password can be compared with the keys
-that were made of it, which no request tells. The document is read from the standard input: it has passwords.
+What is so already is left alone. What the document does not list stays, and is told as drift; so does what it lists as
+absent and does not name in ``delete`` as well. It goes to ZooKeeper, as `kafka-configs.sh --zookeeper` and
+`kafka-acls.sh --authorizer-properties zookeeper.connect` do, so it works before the first start of a broker, and
+brokers that run take it up. There a password can be compared with the keys that were made of it, which no request
+tells. The document is read from the standard input: it has passwords.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker.config.problems import ConfigError
 from broker.quotas.altered import AlterationError, altered, altered_path, emptied_paths
@@ -32,6 +33,8 @@ from broker.security.acls import (
     ResourceType,
     principal_problem,
 )
+from broker.server.access_drift import Kept, as_words, unlisted_acls, unlisted_quotas, unlisted_users
+from broker.server.desired.plan import Drift, table
 from broker.server.zookeeper_access import access_from
 from broker.zookeeper import quota_nodes
 from broker.zookeeper.client import ZooKeeperStore
@@ -44,6 +47,7 @@ EXIT_FAILED: Final = 1
 _SESSION_MS: Final = 20_000
 _DEFAULT: Final = "<default>"
 _PARTS: Final = ("users", "acls", "quotas")
+_DELETE: Final = "delete"
 
 Complain = Callable[[str], None]
 Row = Mapping[str, Any]
@@ -53,8 +57,19 @@ class AccessError(Exception):
     """What is wrong with the document, and where. Never with a password."""
 
 
+class Document(NamedTuple):
+    """What is listed, and the names of users, client ids and addresses that may lose what is listed as absent."""
+
+    users: list[Row]
+    acls: list[Row]
+    quotas: list[Row]
+    delete: frozenset[str]
+
+
 def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
-    """Runs the command: a line for each change. ``properties`` are those of the broker's file."""
+    """Runs the command: a line for each change, and a table of what stays on the standard error. ``properties`` are
+    those of the broker's file.
+    """
     try:
         wanted = read_document(sys.stdin.read())
         connect = properties.get("zookeeper.connect", "")
@@ -63,47 +78,58 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
         store = ZooKeeperStore(connect, _SESSION_MS, access_from(properties))
         store.connect(_SESSION_MS, threading.Event())
         with closing(store):
-            for line in bring_about(wanted, store, dry_run=options.dry_run):
+            kept: list[Drift] = []
+            for line in bring_about(wanted, store, kept, dry_run=options.dry_run):
                 print(line)
+            print(*table(kept), sep="\n", end="\n" if kept else "", file=sys.stderr)
     except (AccessError, BadZnodeError, ConfigError, StoreError, OSError) as error:
         complain(f"access: {error}")
         return EXIT_FAILED
     return EXIT_DONE
 
 
-def read_document(text: str) -> dict[str, list[Row]]:
+def read_document(text: str) -> Document:
     """The users, ACLs and quotas of the document. Raises :class:`AccessError`."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise AccessError("the standard input is no JSON") from error
-    if not isinstance(document, dict) or not document.keys() <= set(_PARTS):
-        raise AccessError(f"the document must be an object of {', '.join(_PARTS)}")
+    if not isinstance(document, dict) or not document.keys() <= {*_PARTS, _DELETE}:
+        raise AccessError(f"the document must be an object of {', '.join((*_PARTS, _DELETE))}")
     found = {part: document.get(part, []) for part in _PARTS}
     for part, rows in found.items():
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise AccessError(f"{part} must be a list of objects")
-    return found
+    delete = document.get(_DELETE, [])
+    if not isinstance(delete, list) or not all(isinstance(name, str) for name in delete):
+        raise AccessError(f"{_DELETE} must be a list of names")
+    return Document(**found, delete=frozenset(delete))
 
 
-def bring_about(wanted: Mapping[str, list[Row]], store: Store, *, dry_run: bool) -> Iterator[str]:
-    """Makes the changes, and yields each in words. Raises :class:`AccessError` before the first one if the
-    document is wrong.
+def bring_about(
+    wanted: Document, store: Store, kept: list[Drift] | None = None, *, dry_run: bool
+) -> Iterator[str]:
+    """Makes the changes, and yields each in words. ``kept`` gets what is not as listed and stays. Raises
+    :class:`AccessError` before the first change if the document is wrong.
     """
-    users = [(_place("users", number), row) for number, row in enumerate(wanted["users"], 1)]
+    users = [(_place("users", number), row) for number, row in enumerate(wanted.users, 1)]
     for place, row in users:
         _check_user(place, row)
-    acls = _acls_by_pattern(wanted["acls"])
-    quotas = [_quota(_place("quotas", number), row) for number, row in enumerate(wanted["quotas"], 1)]
+    acls = _acls_by_pattern(wanted.acls)
+    quotas = [_quota(_place("quotas", number), row) for number, row in enumerate(wanted.quotas, 1)]
     cluster, entries = ClusterStore(store), AclStore(store)
     if not dry_run:
         cluster.create_top_level_paths()
         entries.create_paths()
+    drift = Kept(wanted.delete, [] if kept is None else kept)
     for _, row in users:
-        yield from _change_user(row, cluster, dry_run)
-    yield from _change_acls(acls, entries, dry_run)
-    for path, changes in quotas:
-        yield from _change_quota(path, changes, cluster, dry_run)
+        yield from _change_user(row, cluster, drift, dry_run)
+    unlisted_users(((row["name"], _mechanisms(row)) for _, row in users), cluster, drift)
+    yield from _change_acls(acls, entries, drift, dry_run)
+    unlisted_acls(acls, entries, drift)
+    for quota in quotas:
+        yield from _change_quota(quota, cluster, drift, dry_run)
+    unlisted_quotas({quota.path: [key for key, _, _ in quota.changes] for quota in quotas}, cluster, drift)
 
 
 def _place(part: str, number: int) -> str:
@@ -131,19 +157,16 @@ def _mechanisms(row: Row) -> list[str]:
     return list(row.get("mechanisms") or (ALGORITHMS if _is_absent(row) else ("SCRAM-SHA-512",)))
 
 
-def _change_user(row: Row, cluster: ClusterStore, dry_run: bool) -> Iterator[str]:
-    """A user has the named mechanisms and no other. Absent, it has none of those that are named, or none at all."""
+def _change_user(row: Row, cluster: ClusterStore, kept: Kept, dry_run: bool) -> Iterator[str]:
+    """A user has the named mechanisms. Absent, it has none of those that are named, or none at all."""
     user, before = row["name"], cluster.entity_config("users", row["name"])
-    named = _mechanisms(row)
-    if _is_absent(row):
-        texts: dict[str, str | None] = {each: None for each in named if each in before}
-    else:
-        texts = {each: None for each in ALGORITHMS if each in before and each not in named}
-        texts |= {
-            each: str(new_credential(each, row["password"]))
-            for each in named
-            if not _is_of(each, row["password"], before.get(each))
-        }
+    texts: dict[str, str | None] = {}
+    for each in _mechanisms(row):
+        if not _is_absent(row):
+            if not _is_of(each, row["password"], before.get(each)):
+                texts[each] = str(new_credential(each, row["password"]))
+        elif each in before and kept.may_go(f"user {user}", each, [user]):
+            texts[each] = None
     if not texts:
         return
 
@@ -208,13 +231,15 @@ def _one_of(place: str, what: str, text: object, kind: Any) -> Any:
     )
 
 
-def _change_acls(wanted: Mapping[ResourcePattern, Changes], store: AclStore, dry_run: bool) -> Iterator[str]:
+def _change_acls(
+    wanted: Mapping[ResourcePattern, Changes], store: AclStore, kept: Kept, dry_run: bool
+) -> Iterator[str]:
     for pattern, read in store.read(wanted).items():
         before: VersionedAcls = or_raise(read)
         changes = {
             entry: is_wanted
             for entry, is_wanted in wanted[pattern].items()
-            if is_wanted is not (entry in before.entries)
+            if is_wanted is not (entry in before.entries) and (is_wanted or _may_go(pattern, entry, kept))
         }
         if not changes:
             continue
@@ -231,18 +256,27 @@ def _change_acls(wanted: Mapping[ResourcePattern, Changes], store: AclStore, dry
         if not dry_run:
             store.update(pattern, changed)
         for entry, is_wanted in changes.items():
-            words = f"{entry.permission.text} {entry.operation.text} from {entry.host} for {entry.principal}"
-            where = f"{pattern.resource_type.text} {pattern.name} ({pattern.pattern_type.text})"
+            where, words = as_words(pattern, entry)
             yield f"acl {where}: {words} {'added' if is_wanted else 'removed'}"
+
+
+def _may_go(pattern: ResourcePattern, entry: AccessControlEntry, kept: Kept) -> bool:
+    where, words = as_words(pattern, entry)
+    return kept.may_go(f"acl {where}", words, [entry.principal.partition(":")[2], entry.principal])
 
 
 # -- quotas
 
-Alterations = list[tuple[str, float, bool]]
-"""Each key with its value, and whether it is removed instead."""
+
+class _Quota(NamedTuple):
+    """What is listed of an entity: its path, its names, and each key with its value and whether it is to be absent."""
+
+    path: str
+    names: list[str]
+    changes: list[tuple[str, float, bool]]
 
 
-def _quota(place: str, row: Row) -> tuple[str, Alterations]:
+def _quota(place: str, row: Row) -> _Quota:
     names = {"user": "user", "client_id": "client-id", "ip": "ip"}
     entity = {
         names[key]: None if row[key] == _DEFAULT else str(row[key])
@@ -261,11 +295,18 @@ def _quota(place: str, row: Row) -> tuple[str, Alterations]:
         raise AccessError(f"{place}: {error}") from error
     if not values and not _is_absent(row):
         raise AccessError(f"{place}: values are missing")
-    return path, changes
+    return _Quota(path, [str(row[key]) for key in names if row.get(key) is not None], changes)
 
 
-def _change_quota(path: str, changes: Alterations, cluster: ClusterStore, dry_run: bool) -> Iterator[str]:
+def _change_quota(quota: _Quota, cluster: ClusterStore, kept: Kept, dry_run: bool) -> Iterator[str]:
+    path, names, listed = quota
     before = cluster.entity_config_at(path)
+    changes = [
+        change
+        for change in listed
+        if not change[2]
+        or (change[0] in before and kept.may_go(f"quota {path}", f"{change[0]} {before[change[0]]}", names))
+    ]
     after = altered(path, before, changes)
     if after == before:
         return

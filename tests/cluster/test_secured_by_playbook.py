@@ -375,6 +375,10 @@ def test_users_acls_and_quotas_come_and_go_by_lists(operator, lab):
     secured = {"landline_security": "sasl_ssl", "tags": "broker_access"}
     assert wait_until(lambda: why_not_written(as_alice(lab)) is None, 60)
     no_acl = {**LISTED, "landline_acls": [*SERVICES, {**BY_ALICE, "state": "absent"}]}
+    once = operator.deploy(**secured, **no_acl).stdout
+    assert "name alice in landline_access_delete too" in once
+    assert why_not_written(as_alice(lab)) is None
+    secured["landline_access_delete"] = "alice"
     operator.deploy(**secured, **no_acl)
     wait_until(lambda: why_not_written(as_alice(lab)) == KafkaError.TOPIC_AUTHORIZATION_FAILED, 60)
     gone = {

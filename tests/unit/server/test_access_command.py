@@ -14,6 +14,7 @@ from broker.sasl.scram import new_credential
 from broker.security.acl_store import AclStore
 from broker.security.acls import AclOperation, PatternType, Permission, ResourcePattern, ResourceType
 from broker.server.access_command import AccessError, bring_about, read_document
+from broker.server.desired.plan import Drift
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.embedded import EmbeddedStore
 from broker.zookeeper.store import or_raise
@@ -34,6 +35,13 @@ def changes(store: EmbeddedStore, dry_run: bool = False, **parts: object) -> lis
     return list(bring_about(read_document(json.dumps(parts)), store, dry_run=dry_run))
 
 
+def kept(store: EmbeddedStore, **parts: object) -> list[tuple[str, str, str]]:
+    """What stays though it is not as listed."""
+    found: list[Drift] = []
+    assert list(bring_about(read_document(json.dumps(parts)), store, found, dry_run=True)) == []
+    return [row[:3] for row in found]
+
+
 def credentials(store: EmbeddedStore, user: str) -> dict[str, str]:
     return ClusterStore(store).entity_config("users", user)
 
@@ -49,18 +57,26 @@ def test_a_user_is_set_once_and_again_for_another_password(store: EmbeddedStore)
     assert changes(store, users=[{**alice, "password": "two", "mechanisms": both}]) == [
         "user alice: SCRAM-SHA-256 set"
     ]
-    assert changes(store, users=[{**alice, "password": "two"}]) == ["user alice: SCRAM-SHA-256 removed"]
+    only_one = {"users": [{**alice, "password": "two"}]}
+    assert changes(store, **only_one) == []
+    assert kept(store, **only_one) == [("user alice", "SCRAM-SHA-256", "not listed")]
+    without = {"users": [*only_one["users"], {"name": "alice", "mechanisms": both[:1], "state": "absent"}]}
+    assert kept(store, **without) == [("user alice", "SCRAM-SHA-256", "absent")]
+    assert changes(store, **without, delete=["alice"]) == ["user alice: SCRAM-SHA-256 removed"]
+    assert credentials(store, "alice").keys() == {"SCRAM-SHA-512"}
 
 
 def test_a_user_that_is_to_be_absent_goes_and_its_quotas_stay(store: EmbeddedStore) -> None:
     quota = {"user": "bob", "values": {"producer_byte_rate": 1048576}}
     changes(store, users=[{"name": "bob", "password": "x"}, {"name": "eve", "password": "x"}], quotas=[quota])
     gone = [{"name": "bob", "state": "absent"}, {"name": "eve", "state": "absent"}]
-    assert changes(store, users=gone) == [
+    assert changes(store, users=gone) == []
+    assert kept(store, users=gone) == [(f"user {name}", "SCRAM-SHA-512", "absent") for name in ("bob", "eve")]
+    assert changes(store, users=gone, delete=["eve", "bob"]) == [
         "user bob: SCRAM-SHA-512 removed",
         "user eve: SCRAM-SHA-512 removed",
     ]
-    assert changes(store, users=gone) == []
+    assert changes(store, users=gone, delete=["eve", "bob"]) == kept(store, users=gone) == []
     assert credentials(store, "bob") == {"producer_byte_rate": "1048576"}
     assert ClusterStore(store).entity_names("users") == ["bob"]
 
@@ -71,8 +87,11 @@ def test_acls_come_and_go_one_by_one_beside_others(store: EmbeddedStore) -> None
         "acl Topic orders (Prefixed): Allow Write from * for User:alice added",
     ]
     swap = [{**MAY, "operations": ["write"], "state": "absent"}, {**MAY, "operations": ["DescribeConfigs"]}]
-    assert len(changes(store, acls=swap)) == 2
-    assert changes(store, acls=swap) == []
+    assert len(changes(store, acls=swap)) == 1
+    assert changes(store, acls=swap, delete=["bob"]) == []
+    gone = ["acl Topic orders (Prefixed): Allow Write from * for User:alice removed"]
+    assert changes(store, acls=swap, delete=["alice"]) == gone
+    assert changes(store, acls=swap, delete=["User:alice"]) == []
     read = or_raise(AclStore(store).read([ORDERS])[ORDERS])
     assert {(each.operation, each.permission) for each in read.entries} == {
         (AclOperation.READ, Permission.ALLOW),
@@ -97,8 +116,36 @@ def test_quotas_are_set_for_users_client_ids_both_addresses_and_all_others(store
     ]
     assert changes(store, quotas=rows) == []
     without = [{"user": "alice", "client_id": "app", "state": "absent"}]
-    assert changes(store, quotas=without) == ["quota users/alice/clients/app: producer_byte_rate removed"]
-    assert changes(store, quotas=without) == []
+    of_app = ("quota users/alice/clients/app", "producer_byte_rate 1000")
+    assert (*of_app, "absent") in kept(store, quotas=without)
+    removed = ["quota users/alice/clients/app: producer_byte_rate removed"]
+    assert changes(store, quotas=without, delete=["alice"]) == removed
+    assert changes(store, quotas=without, delete=["alice"]) == []
+
+
+def test_what_is_not_listed_is_told_and_stays(store: EmbeddedStore) -> None:
+    users = [{"name": name, "password": "x"} for name in ("alice", "mallory")]
+    acls = [{**MAY, "operations": ["Read", "Write"]}, {**MAY, "name": "bills", "operations": ["All"]}]
+    quotas = [{"user": "alice", "values": {"producer_byte_rate": 7, "request_percentage": 50}}]
+    quotas.append({"ip": "192.0.2.1", "values": {"connection_creation_rate": 5}})
+    changes(store, users=users, acls=acls, quotas=quotas)
+    assert kept(store, users=users, acls=acls, quotas=quotas) == []
+    assert kept(store) == [], "nothing is listed"
+    read = {**MAY, "operations": ["Read"]}
+    listed = {
+        "users": users[:1],
+        "acls": [read],
+        "quotas": [{"user": "alice", "values": {"producer_byte_rate": 7}}],
+    }
+    assert kept(store, **listed) == [
+        ("user mallory", "SCRAM-SHA-512", "not listed"),
+        ("acl Topic bills (Prefixed)", "Allow All from * for User:alice", "not listed"),
+        ("acl Topic orders (Prefixed)", "Allow Write from * for User:alice", "not listed"),
+        ("quota users/alice", "request_percentage 50.0", "not listed"),
+        ("quota ips/192.0.2.1", "connection_creation_rate 5", "not listed"),
+    ]
+    assert changes(store, **listed) == []
+    assert kept(store, users=users, acls=acls, quotas=quotas) == []
 
 
 def test_a_dry_run_tells_the_changes_and_makes_none(store: EmbeddedStore) -> None:
@@ -117,7 +164,8 @@ def test_a_dry_run_tells_the_changes_and_makes_none(store: EmbeddedStore) -> Non
             "users, entry 1: 'PLAIN' is none of SCRAM-SHA-256, SCRAM-SHA-512",
         ),
         ({"users": {}}, "users must be a list"),
-        ({"user": []}, "an object of users, acls, quotas"),
+        ({"user": []}, "an object of users, acls, quotas, delete"),
+        ({"delete": "alice"}, "delete must be a list of names"),
         ({"acls": [{**MAY, "operations": ["Raed"]}]}, "acls, entry 1: operation is 'Raed'"),
         ({"acls": [{**MAY, "principal": "alice", "operations": ["Read"]}]}, "'alice' is no principal"),
         (
@@ -165,4 +213,11 @@ def test_the_command_prints_each_change(
     for told in ("user alice: SCRAM-SHA-512 set\n", ""):
         monkeypatch.setattr("sys.stdin", io.StringIO(document))
         assert main(["access", str(properties)]) == 0
-        assert capsys.readouterr().out == told
+        assert capsys.readouterr() == (told, "")
+    monkeypatch.setattr(
+        "sys.stdin", io.StringIO(json.dumps({"users": [{"name": "alice", "state": "absent"}]}))
+    )
+    assert main(["access", str(properties)]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.endswith("SCRAM-SHA-512  absent  name alice in landline_access_delete too\n")
