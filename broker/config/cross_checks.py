@@ -28,6 +28,7 @@ _ORDERED: Final = (
 )
 # At least 1, although Kafka's table has no range for them.
 _POSITIVE: Final = (
+    "log.roll.ms",
     "num.replica.fetchers",
     "replica.lag.time.max.ms",
     "replica.socket.timeout.ms",
@@ -40,6 +41,7 @@ _POSITIVE: Final = (
     "zookeeper.session.timeout.ms",
 )
 _NOT_NEGATIVE: Final = (
+    "log.roll.jitter.ms",
     "replica.fetch.min.bytes",
     "replica.fetch.wait.max.ms",
     "group.initial.rebalance.delay.ms",
@@ -54,6 +56,7 @@ _SOCKET_BUFFERS: Final = (
 )
 _OLDEST_PROTOCOL: Final = (2, 7)
 _NEWEST_PROTOCOL: Final = (3, 9)
+_LEAST_DEDUPE_BUFFER: Final = 1 << 20
 
 
 def check_together(get: Get, given: Mapping[str, Value], complain: Complain) -> None:
@@ -67,6 +70,7 @@ def check_together(get: Get, given: Mapping[str, Value], complain: Complain) -> 
     _check_connection_overrides(get, complain)
     _check_request_memory(get, complain)
     _check_max_connections(get, complain)
+    _check_cleaner(get, complain)
     check_zookeeper(get, complain)
     check_http(get, given, complain)
 
@@ -108,10 +112,10 @@ def _check_numbers(get: Get, complain: Complain) -> None:
     if get(interval) == get(session):
         complain(interval, f"{get(interval)} is not smaller than {session}")
     for key in _POSITIVE:
-        if get(key) < 1:
+        if get(key) is not None and get(key) < 1:
             complain(key, f"{get(key)} is too small: at least 1 is expected")
     for key in _NOT_NEGATIVE:
-        if get(key) < 0:
+        if get(key) is not None and get(key) < 0:
             complain(key, f"{get(key)} is negative: at least 0 is expected")
     for key in _UNLIMITED_OR_POSITIVE:
         if get(key) is not None and get(key) != -1 and get(key) < 1:
@@ -151,3 +155,14 @@ def _check_max_connections(get: Get, complain: Complain) -> None:
             "max.connections",
             "0 lets nobody in, and the brokers neither, who have no listener of their own: at least 1 is expected",
         )
+    if get("max.connections.per.ip") == 0 and not get("max.connections.per.ip.overrides").strip():
+        complain(
+            "max.connections.per.ip",
+            "0 lets in only the addresses of max.connections.per.ip.overrides, which has none: at least 1 is expected",
+        )
+
+
+def _check_cleaner(get: Get, complain: Complain) -> None:
+    key = "log.cleaner.dedupe.buffer.size"
+    if get(key) <= _LEAST_DEDUPE_BUFFER:
+        complain(key, f"{get(key)} is too small: more than {_LEAST_DEDUPE_BUFFER} is expected")

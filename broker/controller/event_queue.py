@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from broker.utils.clock import Clock
+from broker.utils.clock import Clock, wait_s
 
 Action = Callable[[], None]
 
@@ -108,4 +108,4 @@ class EventQueue:
                     return event
                 if self._stopped:
                     return None
-                self._lock.wait((self._later[0][0] - now_ms) / 1000 if self._later else None)
+                self._lock.wait(wait_s(self._later[0][0] - now_ms if self._later else None))

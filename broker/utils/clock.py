@@ -5,7 +5,7 @@ a :class:`Clock`.
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -31,3 +31,12 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+# threading refuses to wait for more than some centuries, and who means "never" sets the largest number there is.
+_MOST_WAIT_MS: Final = 3_600_000
+
+
+def wait_s(until_ms: int | None) -> float | None:
+    """How long a loop waits, in seconds, that looks at the time again afterwards; None is for ever."""
+    return None if until_ms is None else min(until_ms, _MOST_WAIT_MS) / 1000

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from broker.utils.clock import SYSTEM_CLOCK, Clock
+from broker.utils.clock import SYSTEM_CLOCK, Clock, wait_s
 
 _log = structlog.get_logger(__name__)
 
@@ -168,6 +168,6 @@ class KafkaScheduler:
                         return task
                     continue
                 self._idle += 1
-                self._lock.wait(None if wait_ms is None else wait_ms / 1000)
+                self._lock.wait(wait_s(wait_ms))
                 self._idle -= 1
             return None

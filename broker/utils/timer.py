@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import structlog
 
-from broker.utils.clock import SYSTEM_CLOCK, Clock
+from broker.utils.clock import SYSTEM_CLOCK, Clock, wait_s
 
 TICK_MS = 10
 _log = structlog.get_logger(__name__)
@@ -107,7 +107,7 @@ class Timer:
                 wait_ms = self._ticks[0] * TICK_MS - self._clock.monotonic_ms()
                 if wait_ms <= 0:
                     return True
-                self._lock.wait(wait_ms / 1000)
+                self._lock.wait(wait_s(wait_ms))
             return False
 
     def _take_due(self) -> list[TimerEntry] | None:

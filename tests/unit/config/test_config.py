@@ -172,6 +172,10 @@ def test_all_problems_are_told_at_once_with_lines_and_nearest_keys():
         ("leader.replication.throttled.rate", "5", "only as a dynamic config"),
         ("max.connections.per.ip.overrides", "1.2.3.4", "is not address:count"),
         ("max.connections", "0", "lets nobody in, and the brokers neither"),
+        ("max.connections.per.ip", "0", "lets in only the addresses of max.connections.per.ip.overrides"),
+        ("log.cleaner.dedupe.buffer.size", "1048576", "more than 1048576 is expected"),
+        ("log.roll.ms", "0", "0 is too small: at least 1 is expected"),
+        ("log.roll.jitter.ms", "-5", "-5 is negative: at least 0 is expected"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused(key, text, message):

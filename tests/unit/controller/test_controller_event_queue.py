@@ -65,6 +65,13 @@ def test_delayed_events_run_by_their_time(events):
     wait_until(lambda: seen == ["now", "a", "b"])
 
 
+def test_an_event_that_is_never_due_stops_no_other(events):
+    done = threading.Event()
+    events.put_later((1 << 63) - 1, "never", lambda: None)
+    events.put_later(20, "soon", done.set)
+    assert done.wait(30)
+
+
 def test_an_error_is_told_and_the_thread_lives_on(events, errors):
     done = threading.Event()
     events.put("bad", lambda: 1 / 0)

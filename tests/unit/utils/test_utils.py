@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from broker.utils.clock import wait_s
 from broker.utils.lean_import import without
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
@@ -33,6 +34,17 @@ def test_cancelled_entry_is_gone_at_once_and_never_runs(timer: Timer) -> None:
     assert not timer._buckets
 
 
+NEVER_MS = (1 << 63) - 1
+
+
+def test_a_callback_that_is_never_due_stops_no_other(timer: Timer) -> None:
+    ran = threading.Event()
+    timer.add(NEVER_MS, lambda: None)
+    timer.add(20, ran.set)
+    assert ran.wait(10)
+    assert wait_s(NEVER_MS) == 3600
+
+
 def test_callback_that_fails_does_not_stop_the_timer(timer: Timer) -> None:
     ran = threading.Event()
     timer.add(0, lambda: 1 / 0)
@@ -46,6 +58,14 @@ def scheduler():
     scheduler.startup()
     yield scheduler
     scheduler.shutdown()
+
+
+def test_a_task_that_is_never_due_stops_no_other(scheduler: KafkaScheduler) -> None:
+    ran = threading.Event()
+    scheduler.schedule("never", lambda: None, NEVER_MS, NEVER_MS)
+    wait_until(lambda: scheduler._idle)
+    scheduler.schedule("now", ran.set)
+    assert ran.wait(10)
 
 
 def test_starting_a_scheduler_twice_is_an_error(scheduler: KafkaScheduler) -> None:
