@@ -35,8 +35,10 @@ from broker.controller.replica_machine import ReplicaMachine
 from broker.controller.rules.leader_selector import Election
 from broker.controller.rules.replica_assignment import ReplicaAssignment, may_drop_unneeded
 from broker.controller.rules.states import Replica, ReplicaState
+from broker.protocol.errors import Errors, KafkaError
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper.store import BadVersionError, NoNodeError
+from broker.zookeeper.refusals import refusal_of
+from broker.zookeeper.store import BadVersionError, NoNodeError, TooLargeError
 
 _log = structlog.get_logger(__name__)
 
@@ -62,16 +64,16 @@ class Reassignments:
         self._replicas = replicas
         self.on_finished: Callable[[Mapping[TopicPartition, tuple[int, ...]]], None] = lambda _targets: None
 
-    def start(self, moves: Moves) -> set[TopicPartition]:
+    def start(self, moves: Moves) -> dict[TopicPartition, KafkaError]:
         """Starts reassignments, or overrides and cancels those in progress. Returns the partitions whose
-        znode is gone.
+        topic's znode could not be written, with the reason.
 
         The caller has checked the moves, and that their partitions exist.
         """
         before = {partition: self._context.assignment(partition) for partition in moves}
         changed = {partition: move for partition, move in moves.items() if move != before[partition]}
         lost = self._write_znodes(changed)
-        for partition in changed.keys() - lost:
+        for partition in changed.keys() - lost.keys():
             was, move = before[partition], changed[partition]
             _log.info(
                 "reassignment_started",
@@ -210,18 +212,19 @@ class Reassignments:
 
     # -- the topics' znodes
 
-    def _write_znodes(self, changes: Moves) -> set[TopicPartition]:
-        """Does U1 and U2, or B6. Returns the partitions whose topic is gone."""
+    def _write_znodes(self, changes: Moves) -> dict[TopicPartition, KafkaError]:
+        """Does U1 and U2, or B6. Returns why a partition's topic could not be written."""
         by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
         for partition, assignment in changes.items():
             by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
-        lost = set()
+        lost: dict[TopicPartition, KafkaError] = {}
         for topic, assignments in by_topic.items():
-            if not self._write_znode(topic, assignments):
-                lost |= {TopicPartition(topic, number) for number in assignments}
+            error = self._write_znode(topic, assignments)
+            if error is not None:
+                lost |= {TopicPartition(topic, number): error for number in assignments}
         return lost
 
-    def _write_znode(self, topic: str, assignments: Mapping[int, ReplicaAssignment]) -> bool:
+    def _write_znode(self, topic: str, assignments: Mapping[int, ReplicaAssignment]) -> KafkaError | None:
         """Writes one topic's znode. Partitions that someone adds at the same time are kept; the topic's watch
         reports them.
         """
@@ -238,7 +241,9 @@ class Reassignments:
                 continue
             except NoNodeError:
                 break
+            except TooLargeError as error:
+                return refusal_of(error, request=f"a reassignment of {topic}")
             self._context.topics[topic] = replace(known, version=written.version)
-            return True
+            return None
         _log.error("assignment_not_written", topic=topic, reason="the topic is gone or keeps changing")
-        return False
+        return KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")

@@ -113,9 +113,7 @@ class ReassignmentRequests:
             except KafkaError as error:
                 refused[partition] = error
         self._forget(lambda partition, _replicas: partition in moves)
-        for partition in self._reassignments.start(moves):
-            refused[partition] = _unknown()
-        return refused
+        return refused | self._reassignments.start(moves)
 
     def list(self, message: ListPartitionReassignmentsRequest) -> Fields:
         """The fields of a ListPartitionReassignments response: the moves of all partitions, or of the
@@ -173,7 +171,7 @@ class ReassignmentRequests:
                 moves[partition] = self._judge_old(partition, target)
             except KafkaError as error:
                 failed[partition] = str(error)
-        failed |= dict.fromkeys(self._reassignments.start(moves), "its topic is gone")
+        failed |= {partition: str(error) for partition, error in self._reassignments.start(moves).items()}
         for partition, reason in failed.items():
             _log.warning("reassignment_refused", partition=str(partition), reason=reason)
         if failed:

@@ -24,11 +24,11 @@ from broker.controller.rules import new_topic as topic_validation
 from broker.controller.rules.placement import assign_replicas
 from broker.protocol.errors import Errors, KafkaError
 from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.refusals import refusal_of
 from broker.zookeeper.store import (
     BadVersionError,
-    ConnectionLossError,
     NodeExistsError,
-    SessionExpiredError,
+    StoreError,
 )
 from broker.zookeeper.znodes import TopicAssignment
 
@@ -101,7 +101,7 @@ class TopicAdmin:
         Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
         INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST.
         """
-        with self._store_answers():
+        with self._store_answers(f"CreateTopics {topic.name}"):
             if validate_only:
                 return self._validated(topic, self._look())[0]
             with self._lock:
@@ -114,14 +114,14 @@ class TopicAdmin:
         """A snapshot of the cluster for :meth:`validate`; one snapshot serves many topics.
         Raises REQUEST_TIMED_OUT.
         """
-        with self._store_answers():
+        with self._store_answers("CreateTopics"):
             return self._look()
 
     def validate(self, topic: NewTopic, seen: Seen) -> CreatedTopic:
         """Returns or raises what :meth:`create_topic` would, without reading the store again and without
         waiting for a change in progress.
         """
-        with self._store_answers():
+        with self._store_answers(f"CreateTopics {topic.name}"):
             return self._validated(topic, seen)[0]
 
     def _look(self) -> Seen:
@@ -143,7 +143,7 @@ class TopicAdmin:
             raise KafkaError(
                 Errors.TOPIC_DELETION_DISABLED, "topics cannot be deleted here: delete.topic.enable is false"
             )
-        with self._store_answers(), self._lock:
+        with self._store_answers(f"DeleteTopics {topic}"), self._lock:
             # A name such as "t/partitions", or none, may be the path of another znode.
             if topic_name_problem(topic) is not None or not self._store.topic_exists(topic):
                 raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}' does not exist")
@@ -166,7 +166,8 @@ class TopicAdmin:
         Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (it is being deleted), INVALID_PARTITIONS,
         INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, REASSIGNMENT_IN_PROGRESS.
         """
-        with self._store_answers(), nullcontext() if validate_only else self._lock:
+        request = f"CreatePartitions {topic}"
+        with self._store_answers(request), nullcontext() if validate_only else self._lock:
             present = self._store.topic_assignment(topic)
             if present is None:
                 raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}' does not exist")
@@ -192,13 +193,11 @@ class TopicAdmin:
         _log.info("partitions_added_to_topic", topic=topic, partitions=sorted(added), total=count)
 
     @contextmanager
-    def _store_answers(self) -> Iterator[None]:
+    def _store_answers(self, request: str) -> Iterator[None]:
         try:
             yield
-        except (ConnectionLossError, SessionExpiredError) as error:
-            raise KafkaError(
-                Errors.REQUEST_TIMED_OUT, f"ZooKeeper did not answer, try again: {error}"
-            ) from error
+        except StoreError as error:
+            raise refusal_of(error, request=request) from error
 
     def _why_it_exists(self, topic: str) -> str:
         if self._store.is_marked_for_deletion(topic):

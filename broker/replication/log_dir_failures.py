@@ -24,8 +24,8 @@ class LogDirFailureHandler:
     """Handles failures on its own thread, because the code that meets a disk error holds locks that this
     needs; Kafka's LogDirFailureHandler.
 
-    ``announce`` tells the controller and may raise; then it is retried. ``on_last`` stops the broker without
-    waiting for it.
+    ``announce`` tells the controller and may raise; then it is retried, for all directories that failed by then. No
+    other failure waits for that. ``on_last`` stops the broker without waiting for it.
     """
 
     def __init__(
@@ -55,15 +55,25 @@ class LogDirFailureHandler:
             self._thread.join()
 
     def _run(self) -> None:
-        while (log_dir := self._failed.get()) is not None and not self._stopped.is_set():
+        untold = False
+        while not self._stopped.is_set():
             try:
-                self._handle(log_dir)
+                log_dir = self._failed.get(timeout=_RETRY_S if untold else None)
+            except queue.Empty:
+                untold = not self._told_controller()
+                continue
+            if log_dir is None:
+                return
+            try:
+                if self._handle(log_dir):
+                    untold = not self._told_controller()
             except Exception:
                 # Continuing could acknowledge data that is not on a disk.
                 _log.exception("log_dir_failure_not_handled", dir=str(log_dir.path))
                 self._on_last()
 
-    def _handle(self, log_dir: LogDir) -> None:
+    def _handle(self, log_dir: LogDir) -> bool:
+        """Whether the controller is to be told: not if it was the last directory."""
         partitions = self._logs.partitions_in(log_dir)
         self._leadership.take_offline(partitions)
         self._logs.take_offline(log_dir)
@@ -78,7 +88,7 @@ class LogDirFailureHandler:
                 do="look at the kernel's log (dmesg), mend or replace the disk, or change log.dirs",
             )
             self._on_last()
-            return
+            return False
         _log.error(
             "log_dir_offline",
             dir=str(log_dir.path),
@@ -86,14 +96,12 @@ class LogDirFailureHandler:
             partitions=[str(partition) for partition in partitions],
             dirs_left=left,
         )
-        self._tell_controller()
+        return True
 
-    def _tell_controller(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                self._announce()
-            except Exception as error:  # the store is down; no leader can be elected then either
-                _log.warning("log_dir_failure_not_announced", reason=str(error), retry_s=_RETRY_S)
-                self._stopped.wait(_RETRY_S)
-            else:
-                return
+    def _told_controller(self) -> bool:
+        try:
+            self._announce()
+        except Exception as error:  # the store is down; no leader can be elected then either
+            _log.warning("log_dir_failure_not_announced", reason=str(error), retry_s=_RETRY_S)
+            return False
+        return True

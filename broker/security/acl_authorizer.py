@@ -17,7 +17,7 @@ import structlog
 
 from broker.protocol.errors import Errors, KafkaError
 from broker.security.acl_snapshot import AclSnapshot, Defaults
-from broker.security.acl_store import AclStore, Entries, Read, VersionedAcls
+from broker.security.acl_store import NO_ACLS, AclStore, Entries, Read, VersionedAcls
 from broker.security.acls import (
     CLUSTER_NAME,
     AccessControlEntry,
@@ -31,6 +31,7 @@ from broker.security.acls import (
 )
 from broker.security.authorizer import Authorizer, AuthorizerError, Deleted, Requester
 from broker.zookeeper.change_follower import ChangeFollower
+from broker.zookeeper.refusals import refusal_of
 from broker.zookeeper.store import SessionEvent, Store, StoreError, Watch, or_raise
 from broker.zookeeper.znodes import BadZnodeError
 
@@ -119,14 +120,16 @@ class AclAuthorizer(Authorizer):
         for index, binding in enumerate(bindings):
             if results[index] is None:
                 by_pattern.setdefault(binding.pattern, []).append(index)
-        with self._changing() as changed:
+        changed: dict[ResourcePattern, VersionedAcls] = {}
+        with self._changing(changed):
             for pattern, indexes in by_pattern.items():
                 added = frozenset(bindings[index].entry for index in indexes)
                 try:
                     changed[pattern] = self._store.update(pattern, added.union, self._acls.get(pattern))
                 except StoreError as error:
+                    refusal = _not_written(pattern, error, requester)
                     for index in indexes:
-                        results[index] = _not_written(error)
+                        results[index] = refusal
         if changed:
             _tell("acls_created", requester, changed, sum(result is None for result in results))
         return results
@@ -136,16 +139,19 @@ class AclAuthorizer(Authorizer):
         # What a filter names exactly is read anew: no ACL that was created before is missed. The others are
         # those that this broker knows, as in Kafka.
         exact = {pattern for wanted in filters for pattern in wanted.exact_patterns()}
-        with self._changing() as changed:
-            for pattern in dict.fromkeys([*self._acls, *exact]):
-                matching = [
-                    (i, wanted) for i, wanted in enumerate(filters) if wanted.matches_pattern(pattern)
-                ]
-                known = None if pattern in exact else self._acls.get(pattern)
-                if matching and (known is None or _selects(matching, known.entries)):
-                    self._delete(pattern, matching, deleted, changed)
-        if count := sum(map(len, deleted)):
-            _tell("acls_deleted", requester, changed, count)
+        changed: dict[ResourcePattern, VersionedAcls] = {}
+        try:
+            with self._changing(changed):
+                for pattern in dict.fromkeys([*self._acls, *exact]):
+                    matching = [
+                        (i, wanted) for i, wanted in enumerate(filters) if wanted.matches_pattern(pattern)
+                    ]
+                    known = None if pattern in exact else self._acls.get(pattern)
+                    if matching and (known is None or _selects(matching, known.entries)):
+                        self._delete(pattern, matching, deleted, changed, requester)
+        finally:
+            if count := sum(map(len, deleted)):
+                _tell("acls_deleted", requester, changed, count)
         return deleted
 
     def _delete(
@@ -154,7 +160,9 @@ class AclAuthorizer(Authorizer):
         matching: Sequence[tuple[int, AclFilter]],
         deleted: list[list[Deleted]],
         changed: dict[ResourcePattern, VersionedAcls],
+        requester: Requester,
     ) -> None:
+        """Raises KafkaError if nobody can say which ACLs the filters select."""
         selected: dict[AccessControlEntry, int] = {}
 
         def kept(entries: Entries) -> Entries:
@@ -170,17 +178,21 @@ class AclAuthorizer(Authorizer):
         try:
             changed[pattern] = self._store.update(pattern, kept)
         except StoreError as refused:
-            error = _not_written(refused)
+            error = _not_written(pattern, refused, requester)
+            if not selected:
+                kept(self._acls.get(pattern, NO_ACLS).entries)
+            if not selected:
+                # Not even read. To answer that the filters select nothing might be wrong.
+                raise error from refused
         for entry, index in selected.items():
             deleted[index].append(Deleted(AclBinding(pattern, entry), error))
 
     @contextmanager
-    def _changing(self) -> Iterator[dict[ResourcePattern, VersionedAcls]]:
-        """Collects the changes of one request, which count at its end: each makes a snapshot of everything."""
-        changed: dict[ResourcePattern, VersionedAcls] = {}
+    def _changing(self, changed: dict[ResourcePattern, VersionedAcls]) -> Iterator[None]:
+        """The changes of one request count at its end: each makes a snapshot of everything."""
         with self._lock:
             try:
-                yield changed
+                yield
             finally:
                 self._take(changed, self._acls)
 
@@ -192,15 +204,17 @@ class AclAuthorizer(Authorizer):
             self._follower.wake()
 
     def _follow(self) -> None:
-        if self._reload:
-            self._reload = False
-            try:
+        reload, self._reload = self._reload, False
+        try:
+            if reload:
                 self._load()
-            except StoreError:
-                self._reload = True
-                raise
-        else:
-            self._read_announced()
+            else:
+                self._read_announced()
+        except Exception as error:
+            # What was announced must not be lost. If it is an announcement that cannot be read, those after it would be
+            # lost too, each time. The store being away is no reason to read more than was announced.
+            self._reload = self._reload or reload or not isinstance(error, StoreError)
+            raise
         self._store.purge()
 
     def _load(self, *, strict: bool = False) -> None:
@@ -291,9 +305,8 @@ def _problem(binding: AclBinding) -> KafkaError | None:
     return None if reason is None else KafkaError(Errors.INVALID_REQUEST, reason)
 
 
-def _not_written(error: StoreError) -> KafkaError:
-    _log.warning("acls_not_written", error=str(error))
-    return KafkaError(Errors.UNKNOWN_SERVER_ERROR, f"the ACLs were not written: {error}")
+def _not_written(pattern: ResourcePattern, error: StoreError, requester: Requester) -> KafkaError:
+    return refusal_of(error, request=f"a change of the ACLs of {_told(pattern)}", by=requester.principal)
 
 
 def _tell(event: str, requester: Requester, patterns: Iterable[ResourcePattern], count: int) -> None:

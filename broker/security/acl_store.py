@@ -16,6 +16,7 @@ import structlog
 from broker.security import acl_znodes
 from broker.security.acls import AccessControlEntry, PatternType, ResourcePattern
 from broker.utils.clock import SYSTEM_CLOCK, Clock
+from broker.zookeeper import announcements
 from broker.zookeeper.store import (
     BadVersionError,
     NodeExistsError,
@@ -31,7 +32,6 @@ from broker.zookeeper.znodes import BadZnodeError
 _log = structlog.get_logger(__name__)
 _MOST_TRIES: Final = 11  # Kafka's: one, and ten more
 _BACKOFF_S: Final = (0.1, 0.15)
-_ANNOUNCED_MS: Final = 15 * 60 * 1000
 
 Entries = frozenset[AccessControlEntry]
 
@@ -165,14 +165,9 @@ class AclStore:
 
     def purge(self) -> None:
         """Deletes announcements that every broker has seen by now: those older than 15 minutes, as Kafka."""
-        paths = list(self.announcements())
-        horizon_ms = self._clock.wall_ms() - _ANNOUNCED_MS
-        for path, node in zip(paths, self._store.get_many(paths), strict=True):
-            if node is not None and node[1].ctime_ms < horizon_ms:
-                try:
-                    self._store.delete(path)
-                except NoNodeError:
-                    continue  # another broker deletes them too
+        horizon_ms = self._clock.wall_ms() - announcements.KEPT_MS
+        for root in acl_znodes.CHANGES.values():
+            announcements.purge(self._store, root, horizon_ms)
 
     def _children(self, path: str) -> list[str]:
         try:

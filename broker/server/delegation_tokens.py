@@ -17,12 +17,12 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.sasl.credential import Known, ScramCredential, to_base64
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
+from broker.zookeeper.change_follower import ChangeFollower
 from broker.zookeeper.store import SessionEvent, StoreError, Watch
 from broker.zookeeper.token_store import TokenInfo, TokenStore
 from broker.zookeeper.znodes import encode_uuid, random_uuid
 
 _log = structlog.get_logger(__name__)
-_RETRY_MS: Final = 1_000
 _MOST_OF_OWNER: Final = 1_000
 _MOST_RENEWERS: Final = 4 * 1024  # letters of their names; the znode may have six bytes for each
 
@@ -46,18 +46,22 @@ class DelegationTokens:
         self._last_change = ""
         self._may_have_missed = False
         self._watch: Watch | None = None
-        self._scheduler: KafkaScheduler | None = None
+        self._follower = ChangeFollower(
+            "delegation-token-changes",
+            self._follow,
+            unread="delegation_tokens_unread",
+            failed="delegation_tokens_failed",
+        )
         self._lock = threading.Lock()  # lock order 11
 
     def startup(self, scheduler: KafkaScheduler, check_ms: int, is_controller: Callable[[], bool]) -> None:
         """Reads all tokens, then follows changes. Raises StoreError."""
-        self._scheduler = scheduler
         self._store.create_paths()
-        self._watch = self._store.watch_changes(self._wake)
+        self._watch = self._store.watch_changes(self._follower.wake)
         with self._lock:
             for token in self._store.tokens(self._store.token_ids()).values():
                 self._know(token)
-        self._follow()
+        self._follower.start()
 
         def check() -> None:
             if is_controller():
@@ -70,12 +74,14 @@ class DelegationTokens:
             # Others remove announcements after a while: some may have come and gone meanwhile.
             self._may_have_missed = True
         elif event is SessionEvent.CONNECTED:
-            self._wake()
+            self._follower.wake()
 
     def shutdown(self) -> None:
+        """Stops following changes; idempotent."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+        self._follower.close()
 
     def find(self, mechanism: str, token_id: str) -> Known | None:
         """The SCRAM credential of a token that has not expired. Never waits; the first time takes 2 ms."""
@@ -191,31 +197,28 @@ class DelegationTokens:
             if known == token_id:
                 self._credentials.pop((mechanism, known), None)
 
-    def _wake(self) -> None:
-        scheduler = self._scheduler
-        if scheduler is not None and scheduler.is_started:
-            scheduler.schedule("delegation-token-changes", self._follow)
-
     def _follow(self) -> None:
         """Takes up what was announced since the last time."""
+        missed, self._may_have_missed = self._may_have_missed, False
         try:
-            with self._lock:
-                changes = self._store.changes(self._last_change)
-                changed = list(dict.fromkeys(token_id for _, token_id in changes))
-                if self._may_have_missed:
-                    self._may_have_missed = False
-                    changed = list({*self._tokens, *self._store.token_ids()})
-                found = self._store.tokens(changed)
-                for token_id in changed:
-                    if token_id in found:
-                        self._know(found[token_id])
-                    else:
-                        self._forget(token_id)
-                if changes:
-                    self._last_change = changes[-1][0]
-            self._store.purge_changes(self._clock.wall_ms())
-        except StoreError as error:
+            self._take_up(missed)
+        except Exception:
             self._may_have_missed = True  # that it was may be what was not read
-            _log.warning("delegation_tokens_unread", error=str(error), retry_ms=_RETRY_MS)
-            if self._scheduler is not None and self._scheduler.is_started:
-                self._scheduler.schedule("delegation-token-changes", self._follow, _RETRY_MS)
+            raise
+        self._store.purge_changes(self._clock.wall_ms())
+
+    def _take_up(self, missed: bool) -> None:
+        """``missed``: everything is read, announced or not."""
+        with self._lock:
+            changes = self._store.changes(self._last_change)
+            changed = list(dict.fromkeys(token_id for _, token_id in changes))
+            if missed:
+                changed = list({*self._tokens, *self._store.token_ids()})
+            found = self._store.tokens(changed)
+            for token_id in changed:
+                if token_id in found:
+                    self._know(found[token_id])
+                else:
+                    self._forget(token_id)
+            if changes:
+                self._last_change = changes[-1][0]

@@ -179,8 +179,11 @@ class DynamicConfigManager:
             except StoreError:
                 self._unread.put(topic)
                 raise
-        for name, entity_path in self._store.config_changes(self._last_change):
-            self._take_up(entity_path)
+        changes = self._store.config_changes(self._last_change)
+        last = {entity_path: name for name, entity_path in changes}
+        for name, entity_path in changes:
+            if last[entity_path] == name:  # what it announces is read as it is now, so once is enough
+                self._take_up(entity_path)
             self._last_change = name
         self._store.purge_config_changes()
         for topic in self._topics.keys() - set(self._local_topics()):

@@ -25,6 +25,7 @@ def access_of(config: ConfigValues) -> ZooKeeperAccess:
         digest=config.opt_str("landline.zookeeper.digest"),
         sasl=None if jaas is None else _login(jaas),
         sets_acls=config.bool("zookeeper.set.acl"),
+        most_bytes=config.int("landline.zookeeper.jute.maxbuffer"),
     )
 
 

@@ -17,6 +17,8 @@ _CREATOR: Final = Acl("auth", "", PERMISSIONS)
 _READABLE: Final = Acl("world", "anyone", "r")
 _OLD_CONSUMERS: Final = "/consumers"
 # Kafka's ZkData.SensitiveRootPaths: credentials, encoded passwords, and tokens.
+# ZooKeeper's default of jute.maxbuffer: the bytes of a request without its length.
+MOST_BYTES: Final = 0xFFFFF
 _SENSITIVE: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 
 
@@ -24,12 +26,14 @@ _SENSITIVE: Final = ("/config/users", "/config/brokers", "/delegation_token/toke
 class ZooKeeperAccess:
     """What a session needs beside the servers' addresses. ``digest`` is ``user:password`` for the scheme
     `digest`; ``sasl`` has the user and the password of SASL DIGEST-MD5. ``sets_acls`` is zookeeper.set.acl.
+    ``most_bytes`` is the servers' jute.maxbuffer.
     """
 
     secure: Secure | None = None
     digest: str | None = field(default=None, repr=False)
     sasl: tuple[str, str] | None = field(default=None, repr=False)
     sets_acls: bool = False
+    most_bytes: int = MOST_BYTES
 
     def acls_of(self, path: str) -> tuple[Acl, ...]:
         """The ACL of a node that is created; ``path`` is below the chroot."""

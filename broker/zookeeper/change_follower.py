@@ -12,13 +12,15 @@ import structlog
 from broker.zookeeper.store import StoreError
 
 RETRY_S: Final = 1.0
+# What failed by itself, and not by the store, may fail again, each time with a traceback.
+FAILED_RETRY_S: Final = 30.0
 PURGE_S: Final = 300.0
 _log = structlog.get_logger(__name__)
 
 
 class ChangeFollower:
     """A thread that calls ``follow`` after each :meth:`wake`, and at least every five minutes, for what is
-    to be deleted. It retries after a StoreError and survives any other exception.
+    to be deleted. It retries soon after a StoreError, and later after any other exception.
 
     The part whose changes it follows owns it. ``name`` is the thread's; ``unread`` and ``failed`` are the
     log events of a StoreError and of any other exception.
@@ -68,7 +70,8 @@ class ChangeFollower:
                 _log.warning(self._unread, error=str(error), retry_s=RETRY_S)
                 timeout_s = RETRY_S
             except Exception:  # the thread must survive whatever is in the znodes
-                _log.exception(self._failed)
+                _log.exception(self._failed, retry_s=FAILED_RETRY_S)
+                timeout_s = FAILED_RETRY_S
 
     def _wait(self, timeout_s: float) -> bool:
         """Waits for a wake-up or the time-out; False at the end. Queued wake-ups count as one."""

@@ -27,6 +27,7 @@ from kazoo.security import ACL
 
 from broker.zookeeper.access import NO_ACCESS, ZooKeeperAccess
 from broker.zookeeper.acl import Acl
+from broker.zookeeper.bounded_client import BoundedClient
 from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.kazoo_connection import KazooConnection
 from broker.zookeeper.kazoo_handler import Handler, LastWarning
@@ -81,9 +82,9 @@ class ZooKeeperStore:
     """The store that uses ZooKeeper; Kafka's ZooKeeperClient. It has one session at a time; after an expiry
     kazoo opens the next.
 
-    An operation waits for its answer, or for a lost connection to return, at most as long as the session
-    timeout. Then requests that need ZooKeeper fail instead of blocking their handler thread. An operation
-    that timed out may still be carried out later, but never after later operations of the same session.
+    An operation waits for its answer, or for a lost connection to return, at most as long as the session timeout.
+    After one has waited for the connection in vain, all fail at once until it is back: each would block its thread
+    as long. One that timed out may still be carried out later, but never after later ones of the same session.
     """
 
     def __init__(self, connect: str, session_timeout_ms: int, access: ZooKeeperAccess = NO_ACCESS) -> None:
@@ -98,6 +99,7 @@ class ZooKeeperStore:
         self._lock = threading.Lock()  # lock order 30
         self._closed = False
         self._connected_before = False
+        self._waited_in_vain = False
         self._reads_together = True
         self._state_name = "CONNECTING"
         self._client = self._make_client()
@@ -107,8 +109,7 @@ class ZooKeeperStore:
 
     @property
     def session_id(self) -> int:
-        client_id = self._client.client_id
-        return 0 if client_id is None else client_id[0] or 0
+        return self._client._session_id or 0  # noqa: SLF001 - client_id forgets it with the connection
 
     @property
     def session(self) -> Session | None:
@@ -316,7 +317,8 @@ class ZooKeeperStore:
         logger.addHandler(self._last_warning)
         session_s = self._session_timeout_ms / 1000
         self._handler = Handler(session_s / (self._hosts.count(",") + 1), self._access.secure)
-        client = KazooClient(
+        client = BoundedClient(
+            self._access.most_bytes,
             hosts=self._hosts,
             timeout=session_s,
             handler=self._handler,
@@ -376,9 +378,7 @@ class ZooKeeperStore:
             for path, result in pending:
                 value = self._outcome(path, result, deadline)
                 if isinstance(value, ConnectionLossError):
-                    if self._closed:
-                        raise value
-                    if time.monotonic() >= deadline:
+                    if self._closed or time.monotonic() >= deadline:
                         raise self._with_reason(value)
                     time.sleep(RETRY_PAUSE_S)
                     break
@@ -394,9 +394,12 @@ class ZooKeeperStore:
         its socket pair is full (kazoo issue 577). Raises ConnectionLossError at the deadline, and when closed.
         """
         live = self._client._live  # noqa: SLF001 - its public methods do not wait
+        deadline = 0.0 if self._waited_in_vain else deadline
         while not live.wait(min(CANCEL_POLL_S, max(deadline - time.monotonic(), 0.0))):
             if self._closed or time.monotonic() >= deadline:
+                self._waited_in_vain = True
                 raise self._with_reason(ConnectionLossError(f"{path}: no connection to ZooKeeper"))
+        self._waited_in_vain = False
 
     def _with_reason(self, error: ConnectionLossError) -> ConnectionLossError:
         reason = self._connection.no_log_in
@@ -466,6 +469,7 @@ class ZooKeeperStore:
             return
         self._state_name = _STATE_NAMES[state]
         if state == KazooState.CONNECTED:
+            self._waited_in_vain = False
             _log.info(
                 "zookeeper_connected", servers=self._hosts, chroot=self._chroot or "/", store=repr(self)
             )

@@ -13,7 +13,7 @@ from typing import TypeVar
 import structlog
 
 from broker.utils.clock import SYSTEM_CLOCK, Clock
-from broker.zookeeper import znodes
+from broker.zookeeper import announcements, znodes
 from broker.zookeeper.store import BadVersionError, NodeExistsError, NoNodeError, Store, Watch
 from broker.zookeeper.znodes import BadZnodeError
 
@@ -160,21 +160,10 @@ class ConfigStore:
         )
         return list(changes.items())
 
-    def purge_config_changes(self, older_than_ms: int = 15 * 60 * 1000) -> int:
+    def purge_config_changes(self, older_than_ms: int = announcements.KEPT_MS) -> int:
         """Deletes announcements that every broker has seen by now; returns how many."""
-        names = self._children(znodes.CONFIG_CHANGES)
-        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
         horizon_ms = self._clock.wall_ms() - older_than_ms
-        purged = 0
-        for path, node in zip(paths, self.store.get_many(paths), strict=True):
-            if node is None or node[1].ctime_ms >= horizon_ms:
-                continue
-            try:
-                self.store.delete(path)
-            except NoNodeError:
-                continue  # another broker is deleting them too
-            purged += 1
-        return purged
+        return announcements.purge(self.store, znodes.CONFIG_CHANGES, horizon_ms)
 
     def watch_config_changes(self, callback: Callable[[], None]) -> Watch:
         return self.store.watch_children(znodes.CONFIG_CHANGES, callback)

@@ -148,7 +148,8 @@ class ControllerStore:
         """Deletes notifications for earlier controllers. This controller reads everything anyway."""
         for parent in (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS):
             names = self._store.children_many([parent])[0] or []
-            self._delete_existing([f"{parent}/{name}" for name in names])
+            # They were listed just now. Each may be long, and there may be as many as were made without a controller.
+            self._delete_existing([f"{parent}/{name}" for name in names], listed=True)
 
     def delete_log_dir_events(self, paths: Sequence[str]) -> None:
         self._delete_existing(paths)
@@ -157,16 +158,19 @@ class ControllerStore:
         """Deletes ``/controller`` unless it already belongs to another broker."""
         self._guarded([Delete(znodes.CONTROLLER)])
 
-    def _delete_existing(self, paths: Sequence[str]) -> None:
+    def _delete_existing(self, paths: Sequence[str], *, listed: bool = False) -> None:
+        """With ``listed``, they exist as far as is known, and are read only if one is gone."""
         for start in range(0, len(paths), DELETES_PER_MULTI):
-            self._delete_chunk(paths[start : start + DELETES_PER_MULTI])
+            self._delete_chunk(paths[start : start + DELETES_PER_MULTI], listed=listed)
 
-    def _delete_chunk(self, paths: Sequence[str]) -> None:
+    def _delete_chunk(self, paths: Sequence[str], *, listed: bool) -> None:
         """A multi repeated after a connection loss may find that its first attempt has deleted everything."""
-        while existing := self._existing(paths):
+        existing = paths if listed else self._existing(paths)
+        while existing:
             try:
                 self._guarded([Delete(path) for path in existing])
             except NoNodeError:
+                existing = self._existing(paths)
                 continue
             return
 

@@ -53,6 +53,8 @@ def to_kazoo_acl(acl: Acl) -> ACL:
 
 
 def to_store_error(error: Exception, path: str, op_index: int = 0) -> StoreError:
+    if isinstance(error, StoreError):  # of our own client
+        return error
     for theirs, ours in _ERRORS:
         if isinstance(error, theirs):
             return ours(f"{path}: {error.__class__.__name__} {error}".rstrip(), op_index)

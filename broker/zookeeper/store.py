@@ -57,6 +57,10 @@ class ConnectionLossError(StoreError):
     """No answer in time. It is unknown whether the operation was carried out."""
 
 
+class TooLargeError(StoreError):
+    """The request is larger than ZooKeeper takes. It was not sent."""
+
+
 class ConnectTimeoutError(StoreError):
     """No connection within the time the caller allowed."""
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from broker.zookeeper import announcements
 from broker.zookeeper.store import NodeExistsError, NoNodeError, Store, Watch
 from broker.zookeeper.znodes import STRANGE, BadZnodeError, desanitize, dump, int64, load, sanitize
 
@@ -16,7 +17,6 @@ TOKENS: Final = "/delegation_token/tokens"
 CHANGES: Final = "/delegation_token/token_changes"
 _CHANGE_PREFIX: Final = f"{CHANGES}/token_change_"
 _VERSION: Final = 3
-_KEPT_MS: Final = 15 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +141,7 @@ class TokenStore:
 
     def purge_changes(self, now_ms: int) -> None:
         """Deletes announcements that every broker has seen by now."""
-        paths = [f"{CHANGES}/{name}" for name in self._store.children(CHANGES)]
-        for path, node in zip(paths, self._store.get_many(paths), strict=True):
-            if node is not None and node[1].ctime_ms < now_ms - _KEPT_MS:
-                try:
-                    self._store.delete(path)
-                except NoNodeError:
-                    continue  # another broker deletes them too
+        announcements.purge(self._store, CHANGES, now_ms - announcements.KEPT_MS)
 
     def watch_changes(self, callback: Callable[[], None]) -> Watch:
         return self._store.watch_children(CHANGES, callback)

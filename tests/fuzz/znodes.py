@@ -20,6 +20,9 @@ from broker.sasl.exchange import LoginFailed
 from broker.sasl.scram import ALGORITHMS, ScramExchange
 from broker.security import acl_znodes
 from broker.security.acls import AccessControlEntry, AclOperation, PatternType, Permission
+from broker.server.moves.turn import MoveLease
+from broker.server.moves.turn import decode_lease as decode_turn
+from broker.server.moves.turn import encode_lease as encode_turn
 from broker.server.quotas import QuotaManagers
 from broker.server.scram_credentials import ScramCredentials
 from broker.server.stopping.stop_permit import Lease, decode_lease, encode_lease
@@ -142,6 +145,11 @@ _ZNODES: Final[Sequence[_Znode]] = (
         decode_lease,
         lambda lease: b"" if lease is None else encode_lease(lease),
         (encode_lease(_LEASE), b'{"holder":1}'),
+    ),
+    _Znode(
+        decode_turn,
+        lambda lease: b"" if lease is None else encode_turn(lease),
+        (encode_turn(MoveLease("run", "drain --broker=1", 120_000, 5)), b'{"holder":1}'),
     ),
 )
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from broker.zookeeper.access import MOST_BYTES, ZooKeeperAccess
 from broker.zookeeper.acl import Acl
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.connect_string import parse_connect_string
@@ -20,6 +21,7 @@ from broker.zookeeper.store import (
     BadVersionError,
     Cancelled,
     Check,
+    ConnectionLossError,
     ConnectTimeoutError,
     Create,
     Delete,
@@ -30,6 +32,7 @@ from broker.zookeeper.store import (
     SetData,
     Stat,
     StoreError,
+    TooLargeError,
 )
 from rig.ports import free_port
 from rig.wait import wait_until
@@ -140,6 +143,25 @@ def test_many_nodes_of_much_data_are_read_in_both_stores(store):
     for path in paths:
         store.create(path, b"x" * 500_000)
     assert [node and len(node[0]) for node in store.get_many(paths)] == [500_000] * len(paths)
+
+
+def test_the_largest_request_is_what_a_server_takes_by_default(zookeeper):
+    """A larger one would cost the connection again and again, and so it is not sent."""
+    connect = zookeeper.chroot()
+    store = connected(connect)
+    store.create("/big")
+    chroot = connect[connect.index("/") :]
+    room = MOST_BYTES - len(f"{chroot}/big") - 20
+    store.set("/big", b"x" * room)
+    with pytest.raises(TooLargeError):
+        store.set("/big", b"x" * (room + 1))
+    assert len(store.get("/big")[0]) == room
+    store.close()
+    daring = ZooKeeperStore(connect, 2000, ZooKeeperAccess(most_bytes=2 * MOST_BYTES))
+    daring.connect(60_000, threading.Event())
+    with pytest.raises(ConnectionLossError):
+        daring.set("/big", b"x" * (room + 1))
+    daring.close()
 
 
 def test_a_node_that_must_not_be_read_fails_the_reading_of_many(zookeeper):

@@ -60,6 +60,9 @@ KEYS: Final = (
         doc="The login module of the `Client` section of Kafka's JAAS file, for SASL DIGEST-MD5: "
             '`org.apache.zookeeper.server.auth.DigestLoginModule required username="…" password="…";`. Needs '
             "the extra landline[zookeeper-sasl]."),
+    Key("landline.zookeeper.jute.maxbuffer", INT, 0xFFFFF, LOW, valid=at_least(1024), use=USED,
+        doc="The ZooKeeper servers' jute.maxbuffer: the largest request in bytes, and so about the largest znode. What "
+            "is larger is refused with POLICY_VIOLATION: a server would close the connection. Kafka has no such key."),
     Key("zookeeper.ssl.truststore.location", STRING, None, MEDIUM, use=USED,
         doc="TLS to ZooKeeper: trust store file, PEM or PKCS#12. It is read again for each new connection. If "
             "unset, the CAs of the system."),

@@ -15,8 +15,10 @@ from broker.protocol.requests import AlterClientQuotasRequest, EntryData
 from broker.quotas.altered import AlterationError, altered, altered_path, emptied_paths
 from broker.quotas.described import IP
 from broker.server.apis.context import ApiContext
+from broker.server.apis.store_failures import failed
 from broker.server.quotas import addresses_of
 from broker.zookeeper import quota_nodes
+from broker.zookeeper.store import StoreError
 
 _log = structlog.get_logger(__name__)
 
@@ -30,6 +32,9 @@ def handle(request: Request, message: AlterClientQuotasRequest, ctx: ApiContext)
             _alter(entry, ctx, validate_only=message.validate_only)
         except AlterationError as refusal:
             error, text = Errors.INVALID_REQUEST, str(refusal)
+        except StoreError as failure:
+            refused = failed(request, ", ".join(each.entity_name or "" for each in entry.entity), failure)
+            error, text = refused.error_code, refused.message
         entries.append(_fields(entry, error, text))
     return {"entries": entries}
 

@@ -20,8 +20,8 @@ from broker.protocol.fields import Fields
 from broker.protocol.requests import AlterUserScramCredentialsRequest
 from broker.sasl.scram import ALGORITHMS, credential_of
 from broker.server.apis.context import ApiContext
+from broker.server.apis.store_failures import failed
 from broker.zookeeper.store import StoreError
-from broker.zookeeper.znodes import BadZnodeError
 
 _log = structlog.get_logger(__name__)
 _LONGEST_SALT: Final = 1024
@@ -53,8 +53,8 @@ def handle(request: Request, message: AlterUserScramCredentialsRequest, ctx: Api
                 _alter(user, change, ctx)
         except KafkaError as refusal:
             error = refusal
-        except (StoreError, BadZnodeError) as failure:
-            error = KafkaError(Errors.UNKNOWN_SERVER_ERROR, str(failure))
+        except StoreError as failure:
+            error = failed(request, user, failure)
         results.append(_result(user, error))
     return _response(results)
 

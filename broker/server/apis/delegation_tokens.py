@@ -23,6 +23,7 @@ from broker.protocol.requests import (
 )
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.apis.context import ApiContext
+from broker.server.apis.store_failures import failed
 from broker.server.delegation_tokens import DelegationTokens
 from broker.zookeeper.store import StoreError
 from broker.zookeeper.token_store import TokenInfo
@@ -59,7 +60,7 @@ def create(request: Request, message: CreateDelegationTokenRequest, ctx: ApiCont
         times = dict.fromkeys(("issue_timestamp", "expiry_timestamp", "max_timestamp"), _NO_TIME)
         principals = _principals(owner, principal)
         return {
-            "error_code": _code(error),
+            "error_code": _code(request, error),
             **principals,
             **times,
             "token_id": "",
@@ -160,9 +161,9 @@ def _change(
         tokens, period_ms = _tokens(request.connection, ctx), codec.to_ms(period)
         expires_ms = change(tokens, request.connection.principal, bytes(secret), period_ms)
     except (KafkaError, StoreError) as error:
-        return {"error_code": _code(error), "expiry_timestamp": _NO_TIME, "throttle_time": 0}
+        return {"error_code": _code(request, error), "expiry_timestamp": _NO_TIME, "throttle_time": 0}
     return {"error_code": Errors.NONE, "expiry_timestamp": expires_ms, "throttle_time": 0}
 
 
-def _code(error: KafkaError | StoreError) -> Errors:
-    return error.error_code if isinstance(error, KafkaError) else Errors.UNKNOWN_SERVER_ERROR
+def _code(request: Request, error: KafkaError | StoreError) -> Errors:
+    return (error if isinstance(error, KafkaError) else failed(request, "a token", error)).error_code

@@ -19,7 +19,11 @@ from broker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from broker.server.access import DENIED, allowed
 from broker.server.apis.answer_budget import SETTING, AnswerBudget
 from broker.server.apis.context import ApiContext
+from broker.server.apis.store_failures import failed
 from broker.server.apis.told_configs import Told, ToldConfigs
+from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.refusals import is_away
+from broker.zookeeper.store import StoreError
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -41,11 +45,35 @@ class Resource(NamedTuple):
     name: str
 
 
+class _TopicConfigs:
+    """The topics' own configs, read for one request. Once ZooKeeper could not be asked, it is not asked again: each
+    time would take as long.
+    """
+
+    def __init__(self, store: ClusterStore, request: Request) -> None:
+        self._store = store
+        self._request = request
+        self._away: KafkaError | None = None
+
+    def of(self, topic: str) -> Mapping[str, str]:
+        """Raises KafkaError for configs that cannot be read."""
+        if self._away is not None:
+            raise self._away
+        try:
+            return self._store.topic_configs(topic)
+        except StoreError as error:
+            refusal = failed(self._request, topic, error)
+            if is_away(error):
+                self._away = refusal
+            raise refusal from error
+
+
 def handle(request: Request, message: DescribeConfigsRequest, ctx: ApiContext) -> Fields | None:
     """Each resource has its own error; a failure does not affect the others."""
     with_synonyms = codec.get(message, "include_synonyms", False)
     with_documentation = codec.get(message, "include_documentation", False)
     budget = AnswerBudget(request, ctx.config.int(SETTING))
+    topic_configs = _TopicConfigs(ctx.store, request)
     elements = []
     for resource, names in _asked(message).items():
         try:
@@ -58,6 +86,7 @@ def handle(request: Request, message: DescribeConfigsRequest, ctx: ApiContext) -
                     resource,
                     names,
                     ctx,
+                    topic_configs,
                     with_synonyms=with_synonyms,
                     with_documentation=with_documentation,
                 )
@@ -101,6 +130,7 @@ def _described(
     resource: Resource,
     names: Names,
     ctx: ApiContext,
+    topic_configs: _TopicConfigs,
     *,
     with_synonyms: bool,
     with_documentation: bool,
@@ -110,7 +140,7 @@ def _described(
         check_broker_name(resource.name, ctx.broker_id, default_allowed=False)
         values = _result(resource, Errors.NONE, None)
         return _told.element(request, values, config, None, lambda: _loggers(names))
-    source, entries = _entries(resource, names, ctx, config)
+    source, entries = _entries(resource, names, ctx, config, topic_configs)
     values = _result(resource, Errors.NONE, None)
 
     def configs() -> Configs:
@@ -122,12 +152,12 @@ def _described(
 
 
 def _entries(
-    resource: Resource, names: Names, ctx: ApiContext, config: BrokerConfig
+    resource: Resource, names: Names, ctx: ApiContext, config: BrokerConfig, topic_configs: _TopicConfigs
 ) -> tuple[Hashable, Callable[[], Iterable[Entry]]]:
     """What the entries depend on besides ``config``, and the entries."""
     if resource.kind == TOPIC:
         check_topic(resource.name, ctx)
-        overrides = ctx.store.topic_configs(resource.name)
+        overrides = topic_configs.of(resource.name)
         return tuple(sorted(overrides.items())), lambda: topic_entries(config, overrides, names)
     if resource.kind == BROKER:
         if check_broker_name(resource.name, ctx.broker_id, default_allowed=True):

@@ -36,7 +36,9 @@ from broker.server.apis.describe_configs import (
     check_allowed,
     check_broker_name,
 )
+from broker.server.apis.store_failures import failed
 from broker.server.config_secrets import decoded, encoded
+from broker.zookeeper.store import StoreError
 
 DEFAULT_ENTITY: Final = "<default>"
 _log = structlog.get_logger(__name__)
@@ -78,6 +80,9 @@ def alter_resources(
             _alter(resource, ctx, changes_of, validate_only=message.validate_only)
         except KafkaError as refusal:
             error, text = refusal.error_code, refusal.message
+        except StoreError as failure:
+            refused = failed(request, resource.resource_name, failure)
+            error, text = refused.error_code, refused.message
         responses.append(_response(resource, error, text))
     return {"responses": responses}
 

@@ -31,6 +31,8 @@ from broker.server.apis.context import ApiContext, Submit, refuse, refuse_too_ma
 from broker.server.apis.strangers import introduce
 from broker.server.quotas import charge
 from broker.utils.refusal_log import log_refusal
+from broker.zookeeper.refusals import refusal_of
+from broker.zookeeper.store import StoreError
 
 _log = structlog.get_logger(__name__)
 RawHandler = Callable[[Request, ApiContext], Verdict]
@@ -320,7 +322,12 @@ class Apis:
         if isinstance(error, KafkaError):
             return error
         self.stats[ApiKey(request.api_key)].errors += 1
-        _log.error("request_failed", api=APIS[request.api_key].name, exc_info=error)
+        name = APIS[request.api_key].name
+        if isinstance(error, StoreError):
+            return refusal_of(
+                error, api=name, client_id=request.client_id, peer=request.connection.client_address
+            )
+        _log.error("request_failed", api=name, exc_info=error)
         return KafkaError(Errors.UNKNOWN_SERVER_ERROR, "the broker failed; its log has the reason")
 
     def _refuse(self, request: Request, reason: str) -> None:

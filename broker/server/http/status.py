@@ -35,7 +35,7 @@ def running_status(
         "listeners": listeners,
         "startup_ms": steps.total_ms,
         "startup_steps": [{"step": timing.step, "ms": timing.ms} for timing in steps.timings],
-        "zookeeper_state": "CONNECTED" if store.session_id else "CONNECTING",
+        "zookeeper_state": "CONNECTED" if store.state_name == "CONNECTED" else "CONNECTING",
         "live_brokers": sorted(cache.alive_broker_ids()),
         **replica_counts(replicas),
         "offline_partitions": offline_partitions(cache),

@@ -17,6 +17,7 @@ from broker.config.endpoint import Endpoint
 from broker.server.registration.session_file import SessionFile
 from broker.utils.clock import SYSTEM_CLOCK, Clock
 from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.session_end import Session
 from broker.zookeeper.store import (
     Cancelled,
     NodeExistsError,
@@ -75,6 +76,7 @@ class Healthcheck:
         self._speaks_by = speaks_by
         self._first_epoch: int | None = None
         self._own_sessions: set[int] = set()
+        self._noted: Session | None = None
         self._events: queue.SimpleQueue[SessionEvent | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -134,11 +136,10 @@ class Healthcheck:
             first_epoch=self._first_epoch,
             speaks_by=self._speaks_by,
         )
-        self._own_sessions.add(self._store.session_id)
-        self._note_session()
         deadline_ms = self._clock.monotonic_ms() + self._session_timeout_ms + EXPIRY_GRACE_MS
         told = False
         while True:
+            self._note_session()
             try:
                 epoch = self._store.register_broker(registration)
                 break
@@ -155,6 +156,7 @@ class Healthcheck:
                     waiting_ms=self._session_timeout_ms,
                 )
             self._wait_for(holder, deadline_ms)
+        self._note_session()  # it may have begun only now
         _log.info(
             "broker_registered",
             broker=self._broker_id,
@@ -167,9 +169,15 @@ class Healthcheck:
         self._on_registered(epoch)
 
     def _note_session(self) -> None:
+        """Notes the session as ours. Between an expiry and the next connection there is none, and while it is without
+        a connection it cannot be written into the file.
+        """
+        if session_id := self._store.session_id:  # 0 would be the owner of a znode that is not ephemeral
+            self._own_sessions.add(session_id)
         session = self._store.store.session
-        if self._session_file is None or session is None:
+        if self._session_file is None or session is None or session == self._noted:
             return
+        self._noted = session
         try:
             self._session_file.write(session)
         except OSError as error:

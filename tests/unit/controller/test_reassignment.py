@@ -10,7 +10,7 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.admin_requests import REASSIGN_PARTITIONS, encode_reassignment
-from broker.zookeeper.store import SessionExpiredError
+from broker.zookeeper.store import SessionExpiredError, TooLargeError
 from tests.support.fake_brokers import FakeBrokers, Recorded
 from tests.support.term_world import TermWorld
 
@@ -421,6 +421,28 @@ def test_the_next_controller_finishes_what_the_last_one_began(world, story, afte
             world.grow_isrs()
         assert world.moving() == {}, f"died at write {deadly}"
         _check_settled(world)
+
+
+def test_moves_that_make_a_topics_znode_too_large_are_refused_and_the_others_begin(world, monkeypatch):
+    """The term goes on: to begin it anew would meet the same znode."""
+    world.elect()
+    world.create("t", {0: (1, 2)})
+    world.create("u", {0: (1, 2)})
+    before = world.assignment("t")
+    written = world.term.store.set_topic_assignment
+
+    def bounded(topic, assignment):
+        if topic == "t":
+            raise TooLargeError("/brokers/topics/t: the request has 2000000 bytes")
+        return written(topic, assignment)
+
+    monkeypatch.setattr(world.term.store, "set_topic_assignment", bounded)
+    u0 = TopicPartition("u", 0)
+    answers = world.ask_to_move({T0: (3, 2), u0: (3, 2)})
+    assert (answers[T0], answers[u0]) == (Errors.POLICY_VIOLATION, Errors.NONE)
+    assert world.assignment("t") == before
+    world.grow_isrs()
+    assert world.assignment("u").partitions[0] == (3, 2)
 
 
 def _last_was_a_deletion(world: TermWorld, broker_id: int, partition: TopicPartition) -> bool:

@@ -131,6 +131,17 @@ def test_the_controller_is_told_again_until_it_can_be(broker, monkeypatch):
     wait_until(lambda: broker.announced == 1, 30)
 
 
+def test_while_the_controller_cannot_be_told_the_next_failure_is_handled_all_the_same(broker, monkeypatch):
+    """Else a broker without a disk would go on until ZooKeeper is back."""
+    broker.failing_announcements = 1_000_000
+    fail_writes_of(broker, A, monkeypatch)
+    wait_until(lambda: broker.failing_announcements < 1_000_000, 30)
+    fail_writes_of(broker, B, monkeypatch)
+    wait_until(lambda: broker.ended == 1, 30)
+    assert broker.replicas.is_offline(B)
+    assert broker.announced == 0
+
+
 def test_after_the_last_directory_the_broker_ends_and_acknowledges_nothing_more(broker, monkeypatch):
     fail_writes_of(broker, A, monkeypatch)
     wait_until(lambda: broker.announced == 1, 30)

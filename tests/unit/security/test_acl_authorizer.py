@@ -303,6 +303,32 @@ def test_while_the_store_is_away_the_last_acls_hold_and_then_the_changes_count(
     wait_until(lambda: not reads(authorizer), what="the change")
 
 
+@pytest.mark.parametrize("failing", ["announcements", "announced", "read_all"])
+def test_what_could_not_be_read_for_whatever_reason_is_read_with_all_the_rest(
+    store, started, monkeypatch, failing
+) -> None:
+    monkeypatch.setattr("broker.zookeeper.change_follower.FAILED_RETRY_S", 0.01)
+    authorizer = started()
+    tries = []
+
+    def broken(*_: object) -> None:
+        tries.append(1)
+        raise RecursionError("not the store's")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(authorizer._store, failing, broken)
+        store.create(ORDERS, acl_znodes.encode_acls([acl().entry]))
+        if failing == "read_all":
+            authorizer._on_session_event(SessionEvent.CONNECTED)
+        else:
+            store.create("/kafka-acl-changes/acl_changes_", b"TOPIC:orders", sequence=True)
+        wait_until(lambda: tries, what="a reading that fails")
+        if failing == "announced":
+            # It may fail for ever, by an announcement that nobody can read. That must not hide the later ones.
+            wait_until(lambda: reads(authorizer), what="the ACL")
+    wait_until(lambda: reads(authorizer), what="the ACL")
+
+
 def test_verdicts_about_long_names_are_not_kept(started) -> None:
     authorizer = started()
     authorizer.create_acls(ADMIN, [acl("x", how=PatternType.PREFIXED)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +27,7 @@ from broker.server.audit import AuditLog
 from broker.server.delegation_tokens import DelegationTokens
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.embedded import EmbeddedStore
-from broker.zookeeper.store import SessionEvent
+from broker.zookeeper.store import ConnectionLossError, SessionEvent
 from broker.zookeeper.token_store import TOKENS, TokenInfo, TokenStore, decode_token, encode_token
 from broker.zookeeper.znodes import BadZnodeError
 from rig.wait import wait_until
@@ -53,8 +55,10 @@ def manager(store: EmbeddedStore, clock: ManualClock, scheduler: KafkaScheduler)
 
 
 @pytest.fixture
-def tokens(store: EmbeddedStore, clock: ManualClock, scheduler: KafkaScheduler) -> DelegationTokens:
-    return manager(store, clock, scheduler)
+def tokens(store: EmbeddedStore, clock: ManualClock, scheduler: KafkaScheduler) -> Iterator[DelegationTokens]:
+    made = manager(store, clock, scheduler)
+    yield made
+    made.shutdown()
 
 
 def test_a_token_is_stored_as_by_kafka_without_its_secret(
@@ -145,7 +149,40 @@ def test_other_brokers_take_up_changes_and_know_the_secret(
     assert other.secret_of(token) == one.secret_of(token)
     other.expire(ALICE, other.secret_of(token), -1)
     wait_until(lambda: one.all() == (), what="the first one has forgotten it")
-    assert manager(store, clock, scheduler).all() == ()
+    late = manager(store, clock, scheduler)
+    assert late.all() == ()
+    for each in (one, other, late):
+        each.shutdown()
+
+
+def test_however_often_it_is_woken_while_the_store_is_away_it_tries_again_once(
+    store: EmbeddedStore, tokens: DelegationTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try waits for the store as long as a session, and holds a thread meanwhile."""
+    monkeypatch.setattr("broker.zookeeper.change_follower.RETRY_S", 0.01)
+    tries: list[str] = []
+    asked, go_on = threading.Event(), threading.Event()
+    back = tokens._store.changes
+
+    def away(after: str) -> list[tuple[str, str]]:
+        tries.append(after)
+        asked.set()
+        go_on.wait(30)
+        if len(tries) < 3:
+            raise ConnectionLossError("away")
+        return back(after)
+
+    monkeypatch.setattr(tokens._store, "changes", away)
+    tokens.on_session_event(SessionEvent.CONNECTED)
+    assert asked.wait(30)
+    for _ in range(50):
+        tokens.on_session_event(SessionEvent.CONNECTED)
+    go_on.set()
+    wait_until(lambda: len(tries) >= 3, what="the try that succeeds")
+    token = tokens.create(ALICE, (), 0)
+    wait_until(lambda: tokens._last_change, what="its announcement is taken up")
+    assert tokens.all() == (token,)
+    assert len(tries) <= 5
 
 
 def test_what_was_announced_and_purged_while_the_session_was_gone_is_taken_up(

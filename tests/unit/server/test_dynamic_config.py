@@ -77,14 +77,24 @@ def test_a_change_announced_before_the_start_is_taken_up(store, manager, heard):
     wait_until(lambda: heard.retentions("t1") == [5])
 
 
-def test_each_announcement_is_taken_up_once(store, manager, heard):
+def test_no_announcement_is_taken_up_twice(store, manager, heard):
     manager.startup()
     for number in range(20):
         alter(store, "topics", "t1", {"retention.ms": str(number)})
     alter(store, "topics", "t2", {"retention.ms": "7"})
     wait_until(lambda: heard.retentions("t2") == [7])
-    assert len(heard.retentions("t1")) == 20
+    assert len(heard.retentions("t1")) <= 20
     assert heard.retentions("t1")[-1] == 19
+
+
+def test_of_many_announcements_of_a_topic_one_is_taken_up(store, manager, heard):
+    """A script that sets a config ten thousand times does not have it read ten thousand times at the next start."""
+    for number in range(20):
+        alter(store, "topics", "t1", {"retention.ms": str(number)})
+        alter(store, "topics", "t2", {"retention.ms": "7"})
+    manager.startup()
+    wait_until(lambda: heard.retentions("t2") == [7])
+    assert heard.retentions("t1") == [19]
 
 
 def test_configs_that_cannot_be_used_are_left_out_alone(store, manager, heard):

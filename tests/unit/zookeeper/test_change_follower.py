@@ -56,6 +56,15 @@ def test_it_survives_any_other_error() -> None:
     reader.follower.close()
 
 
+def test_it_tries_again_later_what_failed_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may announce anything for a long time, and what was announced is not known yet."""
+    monkeypatch.setattr("broker.zookeeper.change_follower.FAILED_RETRY_S", 0.01)
+    reader = Reader(KeyError("one"), KeyError("another"))
+    reader.follower.start()
+    wait_until(lambda: reader.calls == 3, what="the third try")
+    reader.follower.close()
+
+
 def test_its_thread_ends_once_however_often_it_is_closed() -> None:
     reader = Reader()
     reader.follower.close()

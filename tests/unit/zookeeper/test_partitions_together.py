@@ -101,3 +101,30 @@ def test_a_multi_is_small_beside_zookeepers_limit() -> None:
         + len(znodes.encode_state(state))
     )
     assert controller_store.PARTITIONS_PER_MULTI * (each + 200) < 100_000
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_notifications_for_earlier_controllers_are_deleted_and_not_read(counting, store, gone) -> None:
+    """Without a controller for a day there may be ten thousand, each of which names partitions."""
+    parents = (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS)
+    for parent in parents:
+        for _ in range(2_500):
+            counting.store.create(f"{parent}/made_", b"partitions", sequence=True)
+    read: list[int] = []
+    get_many, children_many = counting.store.get_many, counting.store.children_many
+
+    def reading(paths: Sequence[str], *, small: bool = False) -> Any:
+        read.append(len(paths))
+        return get_many(paths, small=small)
+
+    def listing(paths: Sequence[str]) -> Any:
+        found = children_many(paths)
+        for path, names in zip(paths, found, strict=True):
+            for name in sorted(names or ())[:gone]:
+                counting.store.delete(f"{path}/{name}")
+        return found
+
+    counting.store.get_many, counting.store.children_many = reading, listing
+    store.delete_stale_notifications()
+    assert [children_many([parent])[0] for parent in parents] == [[], []]
+    assert sum(read) <= gone * 2 * controller_store.DELETES_PER_MULTI, "only those of a multi that failed"

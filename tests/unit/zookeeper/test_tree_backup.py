@@ -90,6 +90,7 @@ def test_another_file_is_refused_in_words(content, words):
         ("/isr_change_notification/isr_change_0000000001", False),
         ("/log_dir_event_notification/log_dir_event_0000000001", False),
         ("/landline/stop_permit", False),
+        ("/landline/move_turn", False),
         ("/admin/delete_topics/t", True),
         ("/admin/preferred_replica_election", False),
     ],

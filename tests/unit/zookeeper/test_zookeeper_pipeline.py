@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
-from kazoo.protocol.states import KeeperState
+from kazoo.protocol.states import KazooState, KeeperState
 
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.store import ConnectionLossError
@@ -89,6 +90,31 @@ def test_nothing_is_asked_without_a_connection_however_often_somebody_tries() ->
     finally:
         store.close()
     assert not fired
+
+
+def test_after_one_waited_in_vain_for_the_connection_all_fail_at_once_until_it_is_back() -> None:
+    """Else a request about a hundred topics held its thread a hundred times as long, and so did each request."""
+    store = ZooKeeperStore("127.0.0.1:1", int(PATIENCE_S * 1000))
+
+    def fails(path: str) -> float:
+        started = time.monotonic()
+        with pytest.raises(ConnectionLossError, match=f"{path}: no connection to ZooKeeper"):
+            store.exists(path)
+        return time.monotonic() - started
+
+    assert fails("/first") >= PATIENCE_S
+    assert sum(fails(f"/n{number}") for number in range(100)) < PATIENCE_S
+    store._on_state(KazooState.CONNECTED)
+    assert fails("/later") >= PATIENCE_S, "the connection came and is lost again"
+
+
+def test_a_session_outlasts_the_connection() -> None:
+    store = connected_store()
+    store._client._session_id = 7
+    store._client._live.clear()
+    assert store.session_id == 7
+    store._client._reset_session()
+    assert store.session_id == 0, "it has expired, and there is no other yet"
 
 
 def test_a_name_that_cannot_be_looked_up_for_a_while_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

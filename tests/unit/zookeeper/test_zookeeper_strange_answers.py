@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import struct
 import threading
 from collections.abc import Callable
@@ -13,77 +11,17 @@ import pytest
 from broker.zookeeper.client import READ_TOGETHER, ZooKeeperStore
 from broker.zookeeper.store import StoreError
 from rig.wait import wait_until
+from tests.support.scripted_zookeeper import (
+    CREATE2,
+    DATA,
+    GET_DATA,
+    MULTI_READ,
+    SESSION_MS,
+    Connection,
+    ScriptedZooKeeper,
+)
 
-SESSION_MS = 4000
-PING, EXISTS, GET_DATA, CREATE2, MULTI_READ = 11, 3, 4, 15, 22
-PING_XID, UNIMPLEMENTED = -2, -6
-STAT = struct.pack(">qqqqiiiqiiq", *range(11))
-DATA = struct.pack(">i", 1) + b"x" + STAT
-
-
-class Server:
-    """Speaks as much of ZooKeeper's protocol as it takes: every node exists, with the data ``x``.
-    ``answer_to`` gets each request's xid and type; unless it sees to the answer and returns true, the
-    server answers.
-    """
-
-    def __init__(self, answer_to: Callable[[Connection, int, int], bool]) -> None:
-        self._answer_to = answer_to
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.requests: list[int] = []
-        self.connections = 0
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def stop(self) -> None:
-        self._listener.close()
-
-    def _run(self) -> None:
-        while True:
-            try:
-                peer, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            with contextlib.suppress(OSError, EOFError), peer:
-                self._serve(Connection(peer))
-
-    def _serve(self, connection: Connection) -> None:
-        connection.receive()
-        connection.send(struct.pack(">iiq", 0, SESSION_MS, 1) + struct.pack(">i", 16) + bytes(16) + b"\0")
-        while True:
-            xid, kind = struct.unpack_from(">ii", connection.receive())
-            if kind != PING:
-                self.requests.append(kind)
-            if not self._answer_to(connection, xid, kind):
-                body = {EXISTS: STAT, GET_DATA: DATA, CREATE2: struct.pack(">i", 2) + b"/a" + STAT}
-                connection.answer(xid, body.get(kind, b""))
-
-
-class Connection:
-    def __init__(self, peer: socket.socket) -> None:
-        self._peer = peer
-
-    def receive(self) -> bytes:
-        (size,) = struct.unpack(">i", self._exactly(4))
-        return self._exactly(size)
-
-    def send(self, payload: bytes) -> None:
-        self._peer.sendall(struct.pack(">i", len(payload)) + payload)
-
-    def answer(self, xid: int, body: bytes = b"", error: int = 0) -> None:
-        self.send(struct.pack(">iqi", xid, 0, error) + body)
-
-    def close(self) -> None:
-        raise EOFError
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            if not (chunk := self._peer.recv(size - len(data))):
-                raise EOFError
-            data += chunk
-        return data
+UNIMPLEMENTED = -6
 
 
 @pytest.fixture
@@ -91,8 +29,8 @@ def connected():
     """Starts a server and a store of it."""
     running: list[Callable[[], None]] = []
 
-    def start(answer_to: Callable[[Connection, int, int], bool]) -> tuple[Server, ZooKeeperStore]:
-        server = Server(answer_to)
+    def start(answer_to: Callable[[Connection, int, int], bool]) -> tuple[ScriptedZooKeeper, ZooKeeperStore]:
+        server = ScriptedZooKeeper(answer_to)
         store = ZooKeeperStore(server.address, SESSION_MS)
         running.extend((server.stop, store.close))
         store.connect(5000, threading.Event())

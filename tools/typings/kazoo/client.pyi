@@ -29,6 +29,7 @@ class KazooClient:
     logger: logging.Logger
     _live: threading.Event
     _conn_retry: KazooRetry
+    _session_id: int | None
     _connection: object
     _pending: deque[tuple[object, IAsyncResult, int]]
     def _call(self, request: object, async_object: IAsyncResult) -> bool | None: ...

@@ -1,6 +1,6 @@
 import struct
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 int_struct: struct.Struct
 multiheader_struct: struct.Struct
@@ -22,6 +22,10 @@ class GetData:
 
 class Create:
     def __init__(self, path: str, data: bytes | None, acl: Sequence[object], flags: int) -> None: ...
+
+class Transaction(NamedTuple):
+    operations: Sequence[Any]
+    def serialize(self) -> bytearray: ...
 
 class Close:
     type: ClassVar[int]
