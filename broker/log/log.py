@@ -140,7 +140,7 @@ class Log:
             lower_recovery_point=self._lower_recovery_point,
         )
         #: Reads by offset and by timestamp.
-        self.reader = LogReader(context, offsets, parts)
+        self.reader = LogReader(context, offsets, parts, self.producers)
         #: The topic's config.
         self.config = config
         #: What the config requires of appended batches.
@@ -303,15 +303,8 @@ class Log:
         return self.leader_epochs.end_offset_for(epoch, self.offsets.end)
 
     def last_stable_offset(self) -> int:
-        """The last stable offset: transactions below it are decided, so read_committed may read up to it."""
-        transactions, offsets = self.producers.state.transactions, self.offsets
-        mark = offsets.high_watermark
-        if not transactions:
-            return mark
-        with self.lock:
-            unstable = transactions.first_unstable_offset(mark)
-        # Retention may have removed the begin of a transaction that nobody ended.
-        return mark if unstable is None else max(min(unstable, mark), offsets.start)
+        """As :meth:`LogProducers.last_stable_offset`."""
+        return self.producers.last_stable_offset()
 
     def fetchable_end(self, *, committed_only: bool) -> int:
         """The end of what a consumer may read, in the isolation level READ_COMMITTED or the other."""

@@ -310,7 +310,7 @@ class LogManager(LogMover):
         if settings.producer_id_expiration_ms != before.producer_id_expiration_ms:
             self._producer_expiration_ms = settings.producer_id_expiration_ms
             for log in self.all_logs():
-                log.producer_state.expiration_ms = settings.producer_id_expiration_ms
+                log.producers.expire_after(settings.producer_id_expiration_ms)
 
     def apply_retention(self) -> int:
         """Applies retention to all logs; returns how many segments were deleted."""
@@ -357,6 +357,9 @@ class LogManager(LogMover):
             return action()
         except KafkaError as error:
             _log.warning("log_task_failed", error=str(error))
+            return 0
+        except Exception:  # the other logs have their turn
+            _log.exception("log_task_failed")
             return 0
 
     # -- shutdown

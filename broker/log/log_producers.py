@@ -32,10 +32,11 @@ _SHORT_LOG_BYTES = 65536
 class LogProducers:
     """The state of a log's producers, with its snapshots on disk; both parts of Kafka's ProducerStateManager.
 
-    Invariant: no snapshot has an offset past the log's end, unless a truncation is under way.
+    Invariant: no snapshot has an offset past the log's end, unless a truncation is under way. ``state`` is that of a
+    whole log at any moment: what a truncation leaves is read into a new one, which then takes the old one's place.
 
     Owned by one :class:`~broker.log.log.Log`. Everything happens under the log's lock, except the encoding of
-    a large snapshot.
+    a large snapshot, and a look at ``state`` for the last stable offset and for metrics.
     """
 
     __slots__ = ("_context", "_offsets", "_segments", "_snapshot_due", "state")
@@ -47,7 +48,7 @@ class LogProducers:
         offsets: LogOffsets,
         segments: Segments,
     ) -> None:
-        #: The state of each producer.
+        #: The state of each producer. Whoever changes it reads it with the lock held: a truncation replaces it.
         self.state = state
         self._context = context
         self._segments = segments
@@ -126,12 +127,13 @@ class LogProducers:
         snapshots: Sequence[int] | None = None,
     ) -> None:
         """Rebuilds the producers' state from the latest snapshot and the batches after it, except those of
-        the segments with base offsets in ``without_producers``.
+        the segments with base offsets in ``without_producers``. Readers have the old state until then: without its
+        open transactions they would get the records of these. Verifications that are under way are void.
 
         ``snapshots`` holds the offsets of the existing snapshots, if known. Aborts with markers at
         ``reindex_from`` or later are added to the transaction index. Raises LoadCancelled, OSError.
         """
-        state, directory, end = self.state, self._context.directory, self._offsets.end
+        state, directory, end = self.state.without_producers(), self._context.directory, self._offsets.end
         latest = min(end, reindex_from)
         there = snapshot_offsets(directory) if snapshots is None else snapshots
         snapshot = producer_replay.load_latest_snapshot(
@@ -142,6 +144,11 @@ class LogProducers:
         producer_replay.replay(
             state, segments, start, reindex_from, cancel=cancel, without_producers=without_producers
         )
+        self.state = state
+
+    def forget_all(self) -> None:
+        """Forgets the producers of a log that is empty now. Call it with the log's lock held."""
+        self.state = self.state.without_producers()
 
     def check_markers(self, records: memoryview, headers: Sequence[BatchHeader]) -> None:
         """Checks the markers among batches that are about to be appended.
@@ -178,6 +185,21 @@ class LogProducers:
         with self._context.lock:
             return [entry.copy() for entry in self.state.producers.values()]
 
+    def last_stable_offset(self) -> int:
+        """The last stable offset: transactions below it are decided, so read_committed may read up to it. It takes the
+        log's lock only if a transaction may be open.
+        """
+        offsets = self._offsets
+        # The mark first: every transaction below it is in the state that is looked at next.
+        mark = offsets.high_watermark
+        if not self.state.transactions:
+            return mark
+        with self._context.lock:
+            mark = offsets.high_watermark  # a truncation may have replaced both
+            unstable = self.state.transactions.first_unstable_offset(mark)
+            # Retention may have removed the begin of a transaction that nobody ended.
+            return mark if unstable is None else max(min(unstable, mark), offsets.start)
+
     def has_late_transaction(self, max_timeout_ms: int) -> bool:
         """As :meth:`ProducerStateManager.has_late_transaction`, now."""
         if not self.state.transactions:
@@ -189,12 +211,17 @@ class LogProducers:
         """The guard for the producer's batch that begins at ``sequence``, whose transaction must be verified
         before the append. NOT_VERIFIED if the transaction is open here, so that this is not needed.
         """
-        state = self.state
         with self._context.lock:
+            state = self.state
             if state.has_open_transaction(producer_id):
                 return NOT_VERIFIED
             now_ms = self._context.clock.wall_ms()
             return state.verifications.begin(producer_id, epoch, sequence, now_ms)
+
+    def expire_after(self, silent_ms: int) -> None:
+        """Sets ``producer.id.expiration.ms``."""
+        with self._context.lock:
+            self.state.expiration_ms = silent_ms
 
     def expire(self) -> int:
         """Removes producers that were silent for ``producer.id.expiration.ms``; returns how many."""

@@ -12,6 +12,7 @@ import structlog
 from broker.log import look_ups
 from broker.log.log_context import LogContext
 from broker.log.log_offsets import LogOffsets
+from broker.log.log_producers import LogProducers
 from broker.log.log_segments import FRESH_MS, Segments
 from broker.log.results import AbortedTransaction, LogRead, TimestampOffset
 from broker.log.segments.batch_walk import DamagedError
@@ -33,12 +34,15 @@ class LogReader:
     Owned by one :class:`~broker.log.log.Log`. It changes nothing, so any thread may read.
     """
 
-    __slots__ = ("_context", "_offsets", "_segments")
+    __slots__ = ("_context", "_offsets", "_producers", "_segments")
 
-    def __init__(self, context: LogContext, offsets: LogOffsets, segments: Segments) -> None:
+    def __init__(
+        self, context: LogContext, offsets: LogOffsets, segments: Segments, producers: LogProducers
+    ) -> None:
         self._context = context
         self._segments = segments
         self._offsets = offsets
+        self._producers = producers
 
     # -- records
 
@@ -75,26 +79,29 @@ class LogReader:
                 raise self._context.storage_error("read", error) from error
 
     def read_committed(
-        self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool
-    ) -> tuple[LogRead, list[AbortedTransaction]]:
-        """As :meth:`read`, with the aborted transactions that have records in what was read, by first offset. Some
-        others nearby may be among them. Both are of the same moment: after a compaction between them, the records
-        would be those of a file that is gone.
+        self, offset: int, max_bytes: int, *, min_one_batch: bool
+    ) -> tuple[LogRead, list[AbortedTransaction], int]:
+        """As :meth:`read` up to the last stable offset, with the aborted transactions that have records in what was
+        read, by first offset, and with that offset. Some others nearby may be among them. All are of the same moment:
+        after a compaction between them, the records would be those of a file that is gone; after a truncation, they
+        might be those of a transaction whose marker is gone.
         """
-        segments = self._segments
+        segments, producers = self._segments, self._producers
         generation = segments.generation
         if not generation & 1:
             try:
-                read = self._read(offset, max_bytes, end_offset, min_one_batch)
-                aborted = look_ups.aborted_in(segments.all, offset, read, end_offset)
+                stable = producers.last_stable_offset()
+                read = self._read(offset, max_bytes, stable, min_one_batch)
+                aborted = look_ups.aborted_in(segments.all, offset, read, stable)
             except (OSError, struct.error, IndexError, DamagedError):
                 pass  # repeated under the lock, which reports the error if it persists
             else:
                 if generation == segments.generation:
-                    return read, aborted
+                    return read, aborted, stable
         with self._context.lock, self._context.failing("look for aborted transactions in"):
-            read = self._read_locked(offset, max_bytes, end_offset, min_one_batch)
-            return read, look_ups.aborted_in(segments.all, offset, read, end_offset)
+            stable = producers.last_stable_offset()
+            read = self._read_locked(offset, max_bytes, stable, min_one_batch)
+            return read, look_ups.aborted_in(segments.all, offset, read, stable), stable
 
     def _read(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool) -> LogRead:
         offsets = self._offsets

@@ -88,6 +88,7 @@ class LogTrimmer:
             with segments.changing(), self._context.failing("truncate", torn=True):
                 offsets.end = segments.truncate_to(offset)
                 offsets.start = min(offsets.start, offset)
+                offsets.mark(offsets.high_watermark)  # before the new state, which tells what lies below it
                 self._producers.remove_snapshots(after=offsets.end)
                 self._epochs.truncate_from_end(offsets.end)
                 self._producers.rebuild()
@@ -118,7 +119,7 @@ class LogTrimmer:
                 self._offsets.restart_at(offset)
                 segments.put([segment], offset)
                 self._epochs.clear()
-                self._producers.state.clear()
+                self._producers.forget_all()
             self._after_truncation()
             _log.info(
                 "log_truncated_fully",
@@ -129,7 +130,6 @@ class LogTrimmer:
 
     def _after_truncation(self) -> None:
         self._durability.note_truncated()
-        self._offsets.mark(self._offsets.high_watermark)
         self._lower_recovery_point(self._offsets.end)
 
     # -- retention and compaction

@@ -35,6 +35,13 @@ class Record(NamedTuple):
     offset: int = 0
 
 
+def as_long(value: int) -> int:
+    """The value as Java's arithmetic has it in 64 bits, so that a client's odd timestamps stay what others read."""
+    if -LONG_MAX <= value <= LONG_MAX:
+        return value
+    return ((value + LONG_MAX + 1) & (1 << 64) - 1) - LONG_MAX - 1
+
+
 def encode_varint(value: int, out: bytearray) -> None:
     """Appends ``value`` as a zigzag varint."""
     encoded = (value << 1) ^ (value >> 63)
@@ -78,7 +85,7 @@ def encode_records(records: Sequence[Record], base_offset: int | None, base_time
     for number, (key, value, headers, timestamp, offset) in enumerate(records):
         body: list[Bytes] = [
             b"\0",
-            _varint(timestamp - base_timestamp),
+            _varint(as_long(timestamp - base_timestamp)),
             _varint(number if base_offset is None else offset - base_offset),
             _NULL if key is None else _varint(len(key)),
             key or b"",
@@ -109,7 +116,7 @@ def decode_records(
         headers, position = _decode_headers(body, position, end)
         if position != end:
             raise RecordFormatError(f"record ends at {position}, not at {end} as its length says")
-        timestamp = base_timestamp + timestamp_delta if append_time_ms is None else append_time_ms
+        timestamp = as_long(base_timestamp + timestamp_delta) if append_time_ms is None else append_time_ms
         yield Record(key, value, headers, timestamp, base_offset + offset_delta)
     if position != len(body):
         raise RecordFormatError(f"{len(body) - position} bytes follow the {count} records of the batch")

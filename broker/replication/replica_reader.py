@@ -123,17 +123,10 @@ class ReplicaReader:
         self._traffic.failed_fetches += 1
         index = entry.topic_partition.partition
         partition = self._partitions.get(entry.topic_partition)
-        leader = None
-        if partition is not None and error.error_code in (
-            Errors.NOT_LEADER_OR_FOLLOWER,
-            Errors.FENCED_LEADER_EPOCH,
-        ):
-            state = partition.state
-            leader = (state.leader, state.leader_epoch)
         if partition is not None and error.error_code is Errors.OFFSET_OUT_OF_RANGE:
             log = partition.log
             return FetchedPartition(index, error.error_code, log.high_watermark, -1, log.log_start_offset)
-        return FetchedPartition(index, error.error_code, leader=leader)
+        return FetchedPartition(index, error.error_code)
 
     # -- throttled followers
 
@@ -174,18 +167,17 @@ def _read_for_consumer(
     diverging = None
     if entry.last_fetched_epoch >= 0:
         diverging = partition.diverging_epoch(offset, entry.last_fetched_epoch)
-    stable = log.last_stable_offset()
-    mark = offsets.high_watermark  # read after it, so that it is not before it
+    reads_committed = diverging is None and params.committed_only
     region = aborted = None
-    # At the high watermark there is nothing to read, as for most of the partitions of a session.
-    if diverging is None and (offset != mark or offset < offsets.start or params.committed_only):
-        if params.committed_only:
-            read, aborted = log.reader.read_committed(
-                offset, max_bytes, end_offset=stable, min_one_batch=min_one
-            )
-        else:
-            read = log.reader.read(offset, max_bytes, end_offset=mark, min_one_batch=min_one)
+    if reads_committed:
+        read, aborted, stable = log.reader.read_committed(offset, max_bytes, min_one_batch=min_one)
         region = read.region
+    else:
+        stable = log.last_stable_offset()
+    mark = offsets.high_watermark  # read after it, so that it is not before it
+    # At the high watermark there is nothing to read, as for most of the partitions of a session.
+    if diverging is None and not reads_committed and (offset != mark or offset < offsets.start):
+        region = log.reader.read(offset, max_bytes, end_offset=mark, min_one_batch=min_one).region
     index = entry.topic_partition.partition
     return FetchedPartition(
         index, _NO_ERROR, mark, stable, offsets.start, records=region, diverging=diverging, aborted=aborted

@@ -12,11 +12,14 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
 
-from broker.log.cleaning.compaction import AbortedRanges, CompactionRules, compact_batch
+from broker.log import look_ups
+from broker.log.cleaning.aborts import AbortedRanges, first_refuted
+from broker.log.cleaning.compaction import CompactionRules, compact_batch
 from broker.log.cleaning.io_pace import CleaningAborted, IoPace
 from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.loading.recovery import has_marker
@@ -73,7 +76,7 @@ def clean_log(
     generation = log.generation
     segments = [segment for segment in log.segments[:-1] if segment.base_offset < first_uncleanable_offset]
     with _undisturbed(log, generation):
-        aborted = AbortedRanges([entry for segment in log.segments for entry in _aborts(log, segment)])
+        aborted = AbortedRanges(_aborts(log.segments))
         end_offset = _fill(
             offsets, segments, first_dirty_offset, first_uncleanable_offset, aborted=aborted, pace=pace
         )
@@ -128,38 +131,32 @@ def group_segments(segments: Sequence[Segment], max_bytes: int) -> Iterator[list
         yield group
 
 
-def _aborts(log: Log, segment: Segment) -> list[AbortedTransaction]:
-    """The segment's aborted transactions, confirmed by their marker and first batch. Raises DamagedError."""
-    entries = segment.txn_index.entries()
-    for number, entry in enumerate(entries):
-        if not has_marker(segment, entry) or not _begins(log, entry):
-            path = segment.path(TXN_INDEX_SUFFIX)
-            raise DamagedError(
-                path, number * ENTRY_BYTES, entry.first_offset, "no such transaction was aborted"
-            )
-    return entries
+def _aborts(segments: Sequence[Segment]) -> list[AbortedTransaction]:
+    """The aborted transactions of a log, confirmed by their markers and first batches. Raises DamagedError."""
+    indexed = [(segment, segment.txn_index.entries()) for segment in segments]
+    for segment, entries in indexed:
+        for number, entry in enumerate(entries):
+            if not 0 <= entry.first_offset < entry.last_offset or not has_marker(segment, entry):
+                raise _refuted(segment, number, entry)
+    aborted = [entry for _, entries in indexed for entry in entries]
+    wrong = first_refuted(aborted, partial(_headers_for, segments))
+    if wrong is None:
+        return aborted
+    raise next(
+        _refuted(segment, entries.index(wrong), wrong) for segment, entries in indexed if wrong in entries
+    )
 
 
-def _begins(log: Log, aborted: AbortedTransaction) -> bool:
-    """Whether the transaction's first batch is in place or compacted away, and no marker ended it before."""
-    if not 0 <= aborted.first_offset < aborted.last_offset:
-        return False
-    is_first = True
-    for segment in log.segments:
-        if segment.limit <= aborted.first_offset:
-            continue
-        for _, header in segment.headers_for(aborted.first_offset):
-            if header.last_offset < aborted.first_offset:
-                continue
-            if header.base_offset >= aborted.last_offset:
-                return True
-            is_own = header.producer_id == aborted.producer_id
-            if is_own and header.is_control:
-                return False
-            if is_first and header.base_offset <= aborted.first_offset and not is_own:
-                return False
-            is_first = False
-    return True
+def _refuted(segment: Segment, number: int, entry: AbortedTransaction) -> DamagedError:
+    path = segment.path(TXN_INDEX_SUFFIX)
+    return DamagedError(path, number * ENTRY_BYTES, entry.first_offset, "no such transaction was aborted")
+
+
+def _headers_for(segments: Sequence[Segment], offset: int) -> Iterator[BatchHeader]:
+    """The batches of the log from some batch at or before the one that holds ``offset``. Raises DamagedError."""
+    for segment in segments[max(look_ups.floor_index(segments, offset), 0) :]:
+        for _, header in segment.headers_for(offset):
+            yield header
 
 
 def _fill(

@@ -116,9 +116,11 @@ class LogCleaner:
             )
         except CleaningAborted:
             return False
-        except (KafkaError, OSError) as error:
+        except Exception as error:  # whatever it is, the other logs are to be compacted
             if isinstance(error, OSError):
                 log_dir.health.report(f"compact {log.topic_partition}", error)
+            elif not isinstance(error, KafkaError):
+                _log.exception("log_compaction_failed", partition=str(log.topic_partition))
             if log_dir.health.is_full or log_dir.health.failure is not None:
                 return False  # retried once there is space; a failed directory's log is dropped anyway
             log.is_cleanable = False

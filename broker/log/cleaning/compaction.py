@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from broker.log.cleaning.aborts import AbortedRanges
 from broker.log.cleaning.offset_map import OffsetMap
-from broker.log.results import AbortedTransaction
 from broker.record.batch import Record, assemble, each_record
 from broker.record.header import (
     CODEC_MASK,
@@ -21,7 +21,7 @@ from broker.record.header import (
     NO_TIMESTAMP,
     BatchHeader,
 )
-from broker.record.records import encode_records
+from broker.record.records import LONG_MAX, encode_records
 
 
 class SeenTransactions:
@@ -48,23 +48,6 @@ class SeenTransactions:
         return True
 
 
-class AbortedRanges:
-    """The transactional batches that belong to aborted transactions."""
-
-    def __init__(self, transactions: list[AbortedTransaction]) -> None:
-        self._by_producer: dict[int, list[AbortedTransaction]] = {}
-        for transaction in transactions:
-            self._by_producer.setdefault(transaction.producer_id, []).append(transaction)
-
-    def __contains__(self, header: BatchHeader) -> bool:
-        if not header.is_transactional or header.is_control:
-            return False
-        return any(
-            transaction.first_offset <= header.base_offset <= transaction.last_offset
-            for transaction in self._by_producer.get(header.producer_id, ())
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
     """The parameters of one cleaning pass, the same for all its segments. ``now_ms`` and
@@ -80,6 +63,11 @@ class CompactionRules:
     delete_retention_ms: int
     epochs: Mapping[int, int] = field(default_factory=dict)
     transactions: SeenTransactions = field(default_factory=SeenTransactions)
+
+    @property
+    def horizon_ms(self) -> int:
+        """When the tombstones and markers of a batch go that is compacted now. A retention may be for ever."""
+        return min(self.now_ms + self.delete_retention_ms, LONG_MAX)
 
 
 def compact_batch(view: memoryview, header: BatchHeader, rules: CompactionRules) -> memoryview | None:
@@ -97,7 +85,7 @@ def compact_batch(view: memoryview, header: BatchHeader, rules: CompactionRules)
     starts_horizon = header.delete_horizon_ms is None and any(record.value is None for record in kept)
     if len(kept) == header.record_count and not starts_horizon:
         return view
-    return _rebuilt(header, kept, rules.now_ms + rules.delete_retention_ms if starts_horizon else None)
+    return _rebuilt(header, kept, rules.horizon_ms if starts_horizon else None)
 
 
 def _compact_marker(view: memoryview, header: BatchHeader, rules: CompactionRules) -> memoryview | None:
@@ -105,7 +93,7 @@ def _compact_marker(view: memoryview, header: BatchHeader, rules: CompactionRule
         return view
     horizon_ms = header.delete_horizon_ms
     if header.record_count and horizon_ms is None:
-        return _rebuilt(header, list(each_record(view, header)), rules.now_ms + rules.delete_retention_ms)
+        return _rebuilt(header, list(each_record(view, header)), rules.horizon_ms)
     if header.record_count and horizon_ms is not None and rules.now_ms < horizon_ms:
         return view
     return _empty(header) if _is_last_of_producer(header, rules) else None

@@ -16,7 +16,8 @@ class OpenTransactions:
     ongoingTxns and unreplicatedTxns of Kafka's ProducerStateManager.
 
     Invariant: the open ones are in the order of their first offsets, the ended ones in the order of their
-    markers. Owned by one ProducerStateManager and guarded by the log's lock; ``bool`` needs no lock.
+    markers. ``_first`` is None only if there are neither. Owned by one ProducerStateManager and guarded by the log's
+    lock; ``bool`` needs no lock.
     """
 
     __slots__ = ("_ended", "_first", "_ongoing")
@@ -28,7 +29,7 @@ class OpenTransactions:
         self._first: int | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._ongoing or self._ended)
+        return self._first is not None  # one look: a transaction that ends moves from one map to the other
 
     def __len__(self) -> int:
         """The number of open transactions."""
@@ -74,12 +75,6 @@ class OpenTransactions:
         return next(iter(self._ongoing.values()), None)
 
     def load(self, transactions: Iterable[tuple[int, int]]) -> None:
-        """Replaces all by the open ones of a snapshot, as (first offset, producer id)."""
-        self.clear()
+        """Adds the open ones of a snapshot, as (first offset, producer id); there are no others yet."""
         for first_offset, producer_id in sorted(transactions):
             self.begin(first_offset, producer_id)
-
-    def clear(self) -> None:
-        self._ongoing.clear()
-        self._ended.clear()
-        self._first = None

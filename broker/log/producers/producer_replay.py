@@ -123,8 +123,8 @@ def replay(
 def load_latest_snapshot(
     state: ProducerStateManager, directory: Path, snapshots: Iterable[int], end_offset: int, now_ms: int
 ) -> int | None:
-    """Loads the latest readable snapshot that is not past ``end_offset``; returns its offset, None if there
-    is none. ``snapshots`` are the existing ones' offsets.
+    """Loads the latest readable snapshot that is not past ``end_offset`` into ``state``, which is empty; returns its
+    offset, None if there is none. ``snapshots`` are the existing ones' offsets.
 
     Unreadable snapshots are removed. Raises OSError.
     """
@@ -139,7 +139,6 @@ def load_latest_snapshot(
             path.unlink(missing_ok=True)
         else:
             return offset
-    state.clear()
     return None
 
 

@@ -113,6 +113,9 @@ class ProducerStateManager:
     Ids need no InitProducerId: any client that may produce can invent them, at half a kilobyte of memory
     each. Above ``max_producers``, producers that wrote once, long ago, are removed first, then those that
     wrote the longest ago. Their next batch is accepted like a new producer's (KIP-360).
+
+    Invariant: an open transaction is in it until its marker is. It is never emptied, because its transactions are also
+    looked at without the lock: a log that loses batches gets another one.
     """
 
     def __init__(self, expiration_ms: int, max_producers: int = MAX_PRODUCERS) -> None:
@@ -122,6 +125,10 @@ class ProducerStateManager:
         self.producers: dict[int, ProducerEntry] = {}
         self.transactions = OpenTransactions()
         self.verifications = Verifications(max_producers)
+
+    def without_producers(self) -> ProducerStateManager:
+        """A new one with the same limits."""
+        return ProducerStateManager(self.expiration_ms, self.max_producers)
 
     # -- a leader's checks
 
@@ -346,16 +353,8 @@ class ProducerStateManager:
             del self.producers[entry.producer_id]
         return min(count, len(idle))
 
-    def clear(self) -> None:
-        """Removes all producers."""
-        self._look_from = self.max_producers
-        self.producers.clear()
-        self.transactions.clear()
-        self.verifications.clear()
-
     def load(self, entries: Iterator[ProducerEntry], now_ms: int) -> None:
-        """Replaces the state with a snapshot's entries, without the expired ones."""
-        self.clear()
+        """Takes a snapshot's entries, without the expired ones; there are no producers yet."""
         for entry in entries:
             if len(self.producers) >= self._look_from:
                 self._forget_oldest()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import shutil
+import struct
 import threading
 
 import pytest
+from crc32c import crc32c
 
 from broker.config.log_config import LogConfig
 from broker.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
@@ -16,6 +19,7 @@ from broker.log.cleaning.io_pace import CleaningAborted, IoPace
 from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.log_manager import LogManager, LogManagerSettings
 from broker.record.batch import Record, build_batch, iter_batches, read_records
+from broker.record.records import LONG_MAX
 from broker.record.validator import AppendOrigin
 from broker.utils.clock import SYSTEM_CLOCK
 from broker.utils.topic_partition import TopicPartition
@@ -136,6 +140,33 @@ def test_tombstones_stay_for_delete_retention_after_their_first_compaction(tmp_p
     clean(log, now_ms=11_000)
     assert [r.key for r in records_of(log)] == [b"x"]
     assert log.log_end_offset == 3
+
+
+def test_tombstones_are_kept_for_ever_where_the_topic_says_so(tmp_path):
+    log = open_log(tmp_path, dataclasses.replace(COMPACT, delete_retention_ms=LONG_MAX))
+    put(log, b"gone", None)
+    log.roll()
+    put(log, b"x", b"active")
+    for now_ms in (10_000, 1 << 62):
+        clean(log, now_ms=now_ms)
+        assert [r.key for r in records_of(log)] == [b"gone", b"x"]
+    assert next(iter_batches(log.read_bytes(0, 10_000))).delete_horizon_ms == LONG_MAX
+
+
+def test_timestamps_beyond_64_bits_are_as_javas_before_and_after_a_compaction(tmp_path):
+    """Kafka takes such a batch where it need not be looked into, and its sums wrap."""
+    batch = bytearray(build_batch([Record(b"a", b"1", timestamp=0), Record(b"b", b"2", timestamp=5)]))
+    struct.pack_into(">qq", batch, 27, LONG_MAX, LONG_MAX)
+    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+    assert [record.timestamp for record in read_records(memoryview(batch))] == [LONG_MAX, 4 - LONG_MAX - 1]
+    log = open_log(tmp_path, COMPACT)
+    log.append_as_follower(memoryview(batch))
+    put(log, b"b", b"3")
+    log.roll()
+    put(log, b"x", b"active")
+    clean(log)
+    first = records_of(log)[0]
+    assert (first.key, first.timestamp) == (b"a", LONG_MAX)
 
 
 def test_a_small_map_cleans_as_far_as_it_reaches(tmp_path):
@@ -285,6 +316,31 @@ def test_the_manager_cleans_the_dirtiest_log_and_remembers_how_far(tmp_path):
     assert manager.cleaner.run() == 0
     checkpoint = OffsetCheckpoint(tmp_path, CLEANER_CHECKPOINT)
     assert checkpoint.read() == {TP: log.segments[-1].base_offset}
+    manager.shutdown()
+
+
+def test_a_log_that_cannot_be_compacted_for_an_unknown_reason_leaves_the_others_their_turn(
+    tmp_path, monkeypatch
+):
+    manager = LogManager([str(tmp_path)], COMPACT, clock=ManualClock(50_000))
+    manager.startup()
+    logs = [manager.get_or_create(TopicPartition(topic, 0)) for topic in ("bad", "good")]
+    for log, records in zip(logs, (400, 200), strict=True):
+        for n in range(records):
+            put(log, b"k%d" % (n % 5), b"v%d" % n)
+        log.high_watermark = log.log_end_offset
+
+    clean_log_of_the_broker = clean_log
+
+    def failing(log, *args, **kwargs):
+        if log is logs[0]:
+            raise struct.error("int too large to convert")
+        return clean_log_of_the_broker(log, *args, **kwargs)
+
+    monkeypatch.setattr("broker.log.cleaning.cleaner.clean_log", failing)
+    assert manager.cleaner.run() == 2
+    assert [log.is_cleanable for log in logs] == [False, True]
+    assert manager.cleaner.run() == 0
     manager.shutdown()
 
 

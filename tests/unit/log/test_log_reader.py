@@ -50,7 +50,7 @@ class Read(LogParts):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, LogConfig(index_interval_bytes=1))
         self.context.lock = self.lock = CountedLock()
-        self.reader = LogReader(self.context, self.offsets, self.segments)
+        self.reader = LogReader(self.context, self.offsets, self.segments, self.producers)
         for offset, roll in ((0, False), (10, False), (20, True)):
             self.put(ten_at(offset), roll=roll)
         self.segments.roll(35)

@@ -247,9 +247,7 @@ def read_disturbed(
         return aborted_in(log.segments, begin, read, end_offset)
 
     monkeypatch.setattr(look_ups, "aborted_in", disturbed)
-    read, aborted = log.reader.read_committed(
-        offset, 400, end_offset=log.last_stable_offset(), min_one_batch=True
-    )
+    read, aborted, _ = log.reader.read_committed(offset, 400, min_one_batch=True)
     assert read.region is not None
     return bytes(read_region(read.region)), [each.producer_id for each in aborted]
 
