@@ -16,12 +16,14 @@ from typing import NamedTuple, final
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
 from broker.protocol.fetch_requests import BATCHES_FROM, TopicKey
 from broker.protocol.framing import response_prefix
+from broker.protocol.leader_tags import NodeEndpoint, endpoints_section, leader_field
 from broker.protocol.primitives import MAX_TAGS, read_uvarint, skip_tags, write_uvarint
 from broker.utils.file_region import FileRegion
 
 FETCH = 1
 _FLEXIBLE_FROM = 12
 _TOPIC_IDS_FROM = 13
+_ENDPOINTS_FROM = 16
 # The most topics and partitions in a leader's response, more than any follower follows. Also the most aborted
 # transactions of one partition.
 _MOST_ANSWERED = 400_000
@@ -31,7 +33,6 @@ _PARTITION_V0 = Struct(">ihq")
 _PARTITION_V4 = Struct(">ihqq")
 _PARTITION_V5 = Struct(">ihqqq")
 _DIVERGING_TAG = Struct(">BBiqB")
-_LEADER_TAG = Struct(">BBiiB")
 _SESSION = Struct(">ihi")
 _EPOCH_AND_END = Struct(">iq")
 _NO_ID = bytes(16)
@@ -94,10 +95,12 @@ def encode_fetch_response(
     session_id: int = 0,
     *,
     throttle_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[bytes | FileRegion]:
     """Encodes a whole response frame, including its length, as bytes and file regions in the order to send.
 
-    Topics go by name before version 13 and by topic id from then on; "" stands for no id.
+    Topics go by name before version 13 and by topic id from then on; "" stands for no id. ``endpoints`` are those of
+    the partitions' leaders, for version 16 and later.
     """
     encoder = (
         _FlexibleEncoder(version)
@@ -112,7 +115,7 @@ def encode_fetch_response(
         for partition in partitions:
             encoder.partition(partition)
         encoder.end_struct()
-    encoder.end_struct()
+    encoder.end(endpoints)
     return encoder.frame(correlation_id)
 
 
@@ -185,6 +188,9 @@ class _Encoder:
 
     def end_struct(self) -> None:
         """Writes nothing: there are no tags before version 12."""
+
+    def end(self, endpoints: Sequence[NodeEndpoint]) -> None:
+        """Writes nothing, as :meth:`end_struct`."""
 
     def frame(self, correlation_id: int) -> list[bytes | FileRegion]:
         if self._pending:
@@ -277,13 +283,17 @@ class _FlexibleEncoder(_Encoder):
     def end_struct(self) -> None:
         self._pending.append(b"\0")
 
+    def end(self, endpoints: Sequence[NodeEndpoint]) -> None:
+        has_tags = endpoints and self._version >= _ENDPOINTS_FROM
+        self._pending.append(endpoints_section(endpoints) if has_tags else b"\0")
+
 
 def _partition_tags(partition: FetchedPartition) -> bytes:
     fields = []
     if partition.diverging is not None:
         fields.append(_DIVERGING_TAG.pack(0, 13, *partition.diverging, 0))
     if partition.leader is not None:
-        fields.append(_LEADER_TAG.pack(1, 9, *partition.leader, 0))
+        fields.append(leader_field(1, *partition.leader))
     return bytes((len(fields),)) + b"".join(fields)
 
 

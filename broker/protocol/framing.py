@@ -1,20 +1,22 @@
 """Frames and headers: the bytes around every message body.
 
 A frame is an int32 length and that many bytes, which are a header and a body. Request headers have version 1,
-or 2 for flexible versions (KIP-482). Response headers have version 0, or 1 for flexible versions, but always
-0 for ApiVersions (KIP-511).
+or 2 for flexible versions (KIP-482). ControlledShutdown 0 alone has version 0, which has no client id. Response
+headers have version 0, or 1 for flexible versions, but always 0 for ApiVersions (KIP-511).
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import ProtocolError
 from broker.protocol.primitives import INT32, skip_tags
 
 _REQUEST_PREFIX = Struct(">hhih")
+_PREFIX_WITHOUT_CLIENT = Struct(">hhi")
+_WITHOUT_CLIENT: Final = ApiKey.CONTROLLED_SHUTDOWN.value
 _RESPONSE_PREFIX = Struct(">ii")
 _RESPONSE_PREFIX_FLEXIBLE = Struct(">iiB")
 
@@ -45,6 +47,8 @@ def split_request_header(frame: memoryview) -> tuple[int, int, int, str | None, 
     """
     try:
         api_key, api_version, correlation_id, length = _REQUEST_PREFIX.unpack_from(frame)
+        if api_key == _WITHOUT_CLIENT and api_version == 0:
+            return api_key, api_version, correlation_id, None, _PREFIX_WITHOUT_CLIENT.size
         position = _REQUEST_PREFIX.size
         client_id = None
         if length >= 0:
@@ -61,6 +65,10 @@ def split_request_header(frame: memoryview) -> tuple[int, int, int, str | None, 
     except ProtocolError:
         raise
     except Exception as error:
+        if len(frame) >= _PREFIX_WITHOUT_CLIENT.size:  # and no body where a client id's length would be
+            api_key, api_version, correlation_id = _PREFIX_WITHOUT_CLIENT.unpack_from(frame)
+            if api_key == _WITHOUT_CLIENT and api_version == 0:
+                return api_key, api_version, correlation_id, None, _PREFIX_WITHOUT_CLIENT.size
         raise ProtocolError(f"no request header in {bytes(frame[:16]).hex()}…: {error!r}") from error
     return api_key, api_version, correlation_id, client_id, position
 
@@ -76,10 +84,13 @@ def request_prefix(
     api_key: int, api_version: int, correlation_id: int, client_id: str, body_size: int
 ) -> bytes:
     """Length and request header, for requests that this broker sends to other brokers."""
-    name = client_id.encode()
-    header = _REQUEST_PREFIX.pack(api_key, api_version, correlation_id, len(name)) + name
-    if api_version >= APIS[api_key].flexible_from:
-        header += b"\0"
+    if api_key == _WITHOUT_CLIENT and api_version == 0:
+        header = _PREFIX_WITHOUT_CLIENT.pack(api_key, api_version, correlation_id)
+    else:
+        name = client_id.encode()
+        header = _REQUEST_PREFIX.pack(api_key, api_version, correlation_id, len(name)) + name
+        if api_version >= APIS[api_key].flexible_from:
+            header += b"\0"
     return INT32.pack(len(header) + body_size) + header
 
 

@@ -15,6 +15,7 @@ from struct import error as struct_error
 from typing import Final
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
+from broker.protocol.leader_tags import NO_TAGS, NodeEndpoint, endpoints_section, leader_field
 from broker.protocol.primitives import (
     FlexibleReader,
     Reader,
@@ -28,6 +29,8 @@ ACKS_ALL: Final = -1
 """``acks=all``: the broker answers when the records are committed."""
 BATCHES_FROM: Final = 3
 """The first version whose records must be a batch (magic 2), and that may be part of a transaction."""
+LEADERS_FROM: Final = 10
+"""The first version whose response says who leads instead (KIP-951)."""
 _FLEXIBLE_FROM = 9
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -35,7 +38,6 @@ _ACKS_TIMEOUT = Struct(">hi")
 _PARTITION_V0 = Struct(">ihq")
 _PARTITION_V2 = Struct(">ihqq")
 _PARTITION_V5 = Struct(">ihqqq")
-_LEADER = Struct(">BBBiiB")
 _NO_MORE = b"\1\0\0"  # no record errors, no message, no tags
 # Of the partition; then the tags of its topic, the throttle time, and the tags of the response.
 _END_OF_ONE = _NO_MORE + b"\0" + _INT32.pack(0) + b"\0"
@@ -200,11 +202,14 @@ def encode_produce_response(
     version: int,
     topics: Iterable[tuple[str, Sequence[tuple[int, PartitionResponse]]]],
     throttle_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """Encodes the body of a Produce response of ``version`` 0 to 11."""
+    """Encodes the body of a Produce response of ``version`` 0 to 11. ``endpoints`` are those of the partitions'
+    leaders, for version 10 and later.
+    """
     topics = list(topics)
     if version >= _FLEXIBLE_FROM:
-        return _encode_flexible(version, topics, throttle_ms)
+        return _encode_flexible(version, topics, throttle_ms, endpoints)
     if version >= 5:
         partition_struct, fields = _PARTITION_V5, 5
     else:
@@ -233,8 +238,12 @@ def encode_produce_response(
 
 
 def _encode_flexible(
-    version: int, topics: Sequence[tuple[str, Sequence[tuple[int, PartitionResponse]]]], throttle_ms: int
+    version: int,
+    topics: Sequence[tuple[str, Sequence[tuple[int, PartitionResponse]]]],
+    throttle_ms: int,
+    endpoints: Sequence[NodeEndpoint],
 ) -> bytes:
+    tells_leaders = version >= LEADERS_FROM
     parts = [write_uvarint(len(topics) + 1)]
     for topic, partitions in topics:
         name = topic.encode()
@@ -256,12 +265,11 @@ def _encode_flexible(
             for at, text in outcome.record_errors:
                 parts += (_INT32.pack(at), pack_compact_nullable_string(text), b"\0")
             parts.append(pack_compact_nullable_string(outcome.message))
-            parts.append(b"\0" if version < 10 or outcome.leader is None else leader_tag(0, *outcome.leader))
+            if tells_leaders and outcome.leader is not None:
+                parts.append(b"\1" + leader_field(0, *outcome.leader))
+            else:
+                parts.append(NO_TAGS)
         parts.append(b"\0")
-    parts.append(_INT32.pack(throttle_ms) + b"\0")
+    parts.append(_INT32.pack(throttle_ms))
+    parts.append(endpoints_section(endpoints) if endpoints and tells_leaders else NO_TAGS)
     return b"".join(parts)
-
-
-def leader_tag(tag: int, leader_id: int, leader_epoch: int) -> bytes:
-    """A tagged-field section with KIP-951's LeaderIdAndEpoch as its only field."""
-    return _LEADER.pack(1, tag, 9, leader_id, leader_epoch, 0)

@@ -311,17 +311,10 @@ class ReplicaManager:
     def append_refused(self, topic_partition: TopicPartition, error: KafkaError) -> PartitionResponse:
         """The response for refused records; also counts and logs the refusal."""
         self.traffic.failed_produces += 1
-        leader = None
-        if error.error_code is Errors.NOT_LEADER_OR_FOLLOWER:
-            partition = self._partitions.get(topic_partition)
-            if partition is not None and (state := partition.state).leader >= 0:
-                leader = (state.leader, state.leader_epoch)
-        else:
+        if error.error_code is not Errors.NOT_LEADER_OR_FOLLOWER:
             log_refusal(topic_partition, error, self.traffic)
         record_errors = error.record_errors if isinstance(error, RecordRefusedError) else ()
-        return PartitionResponse(
-            error.error_code, message=error.message or None, leader=leader, record_errors=record_errors
-        )
+        return PartitionResponse(error.error_code, message=error.message or None, record_errors=record_errors)
 
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: int, callback: DeleteCallback

@@ -353,14 +353,6 @@ TABLE: Final[tuple[Intended, ...]] = (
         where="leadership/fetch *",
         versions=range(12, 16),
     ),
-    Intended(
-        [ApiKey.FETCH, ApiKey.PRODUCE],
-        "node_endpoints/*",
-        ANYTHING,
-        ABSENT,
-        "a client looks the leader's address up in its metadata, and asks for new metadata if it is not there",
-        where="leadership/*",
-    ),
     *(
         Intended(
             [ApiKey.FETCH],

@@ -63,12 +63,4 @@ OF_THREE: Final[tuple[Intended, ...]] = (
         )
         for where in (_ELSEWHERE, "without the third/fetch *")
     ),
-    Intended(
-        [ApiKey.FETCH, ApiKey.PRODUCE],
-        "node_endpoints/*",
-        ANYTHING,
-        ABSENT,
-        "a client looks the leader's address up in its metadata, and asks for new metadata if it is not there",
-        where=_ELSEWHERE,
-    ),
 )

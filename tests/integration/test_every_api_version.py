@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
 from broker.protocol.fetch_requests import BATCHES_FROM
@@ -73,6 +74,13 @@ def test_valid_request_is_answered_in_its_version(
     assert response.__version__ == version
     CHECKS[key](response, version, world)
     assert client.is_open()
+
+
+def test_the_first_controlled_shutdown_has_no_client_id_before_its_broker(client: RawClient) -> None:
+    key_and_version, number, broker_id = bytes.fromhex("00070000"), bytes(4), bytes.fromhex("00001267")
+    client.send(bytes((0, 0, 0, 12)) + key_and_version + number + broker_id)
+    response = codec.decode(ApiKey.CONTROLLED_SHUTDOWN, 0, "response", client.receive_frame()[4:])
+    _controlled_shutdown(response, 0, World())
 
 
 @pytest.mark.parametrize("pair", CONTROLLER_APIS, ids=version_id)

@@ -170,16 +170,6 @@ def why_absent(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:
     return error
 
 
-def leader_elsewhere(
-    error: Errors, topic_partition: TopicPartition, ctx: ApiContext
-) -> tuple[int, int] | None:
-    """(id, epoch) of the broker to ask instead, if the error of a partition that is not here says so (KIP-951)."""
-    if error is not Errors.NOT_LEADER_OR_FOLLOWER:
-        return None
-    info = ctx.metadata_cache.partition_info(topic_partition)
-    return None if info is None else (info.leader, info.leader_epoch)
-
-
 def require_leader(
     topic_partition: TopicPartition, current_leader_epoch: int, ctx: ApiContext, *, or_follower: bool = False
 ) -> Partition:

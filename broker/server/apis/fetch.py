@@ -30,7 +30,8 @@ from broker.replication.replica_selector import Client
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import cluster_allowed
 from broker.server.admission import RULES
-from broker.server.apis.context import ApiContext, leader_elsewhere, refuse_too_many, why_absent
+from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
+from broker.server.apis.current_leaders import CurrentLeaders
 from broker.server.apis.fetch_old import MOST_BYTES, convert_and_respond, for_older_readers
 from broker.server.apis.strangers import introduce
 from broker.server.fetch_sessions import FetchContext, Outcome
@@ -42,6 +43,8 @@ _RULE = RULES[ApiKey.FETCH]
 _ERROR_FROM = 7  # the first version with an error code for the whole response
 _ZSTD_FROM = 10  # the first version whose readers know zstd (KIP-110)
 _FOLLOWERS_FROM = 11  # the first version whose clients may read from followers (KIP-392)
+_NO_ERROR = Errors.NONE  # looked up here once, and not for each partition
+_LED_ELSEWHERE = (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
 # Longer waits end after this time with an empty response: the reader retries, and the timer's memory
 # is limited.
 _LONGEST_WAIT_MS = 300_000
@@ -133,7 +136,7 @@ def _refuse_follower(request: Request, ctx: ApiContext) -> None:
 
 def _respond_with_error(request: Request, error: Errors, ctx: ApiContext) -> None:
     throttle_ms = ctx.quotas.of_fetch(request, _RESPONSE_BYTES) if ctx.quotas.active else 0
-    request.respond(_frame(request, Outcome(NO_SESSION, error, []), throttle_ms))
+    request.respond(_frame(request, Outcome(NO_SESSION, error, []), ctx, throttle_ms))
 
 
 def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchContext | None:
@@ -155,7 +158,7 @@ def _refuse_isolation(request: Request, asked: FetchRequest, ctx: ApiContext) ->
     rows = [
         (wanted, FetchedPartition(wanted.topic_partition.partition, error)) for wanted in _wanted(asked, ctx)
     ]
-    request.respond(_frame(request, Outcome(NO_SESSION, error, rows)))
+    request.respond(_frame(request, Outcome(NO_SESSION, error, rows), ctx))
 
 
 def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiContext) -> None:
@@ -177,14 +180,13 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
             if topic_partition.topic:
                 fetch.resolve(wanted)
         if denied is not None and topic_partition.topic and denied(topic_partition.topic):
-            error, leader = Errors.TOPIC_AUTHORIZATION_FAILED, None
+            error = Errors.TOPIC_AUTHORIZATION_FAILED
         elif partition_of(topic_partition) is not None:
             readable.append(wanted)
             continue
         else:
             error = why_absent(topic_partition, ctx) if topic_partition.topic else Errors.UNKNOWN_TOPIC_ID
-            leader = leader_elsewhere(error, topic_partition, ctx)
-        refused.append((wanted, FetchedPartition(topic_partition.partition, error, leader=leader)))
+        refused.append((wanted, FetchedPartition(topic_partition.partition, error)))
     if refused:  # errors are sent at once
         params = params._replace(max_wait_ms=0)
 
@@ -331,7 +333,7 @@ def _is_throttled(
     ctx.replica_manager.traffic.bytes_out -= sum(
         result.records.size for _, result in results if result.records is not None
     )
-    request.respond(_frame(request, fetch.throttled(), throttle_ms))
+    request.respond(_frame(request, fetch.throttled(), ctx, throttle_ms))
     return True
 
 
@@ -350,7 +352,7 @@ def response_bytes(results: Fetched) -> int:
 
 
 def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
-    payload = _frame(request, outcome)
+    payload = _frame(request, outcome, ctx)
     cold = list(_cold(outcome, ctx))
     request.connection.reads_cold = bool(cold)
     if not cold or not ctx.submit_for(
@@ -359,7 +361,10 @@ def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
         request.respond(payload)
 
 
-def _frame(request: Request, outcome: Outcome, throttle_ms: int = 0) -> list[bytes | FileRegion]:
+def _frame(
+    request: Request, outcome: Outcome, ctx: ApiContext, throttle_ms: int = 0
+) -> list[bytes | FileRegion]:
+    leaders: CurrentLeaders | None = None
     by_topic: dict[TopicKey, list[FetchedPartition]] = {}
     last: TopicKey | None = None
     of_topic: list[FetchedPartition] = []
@@ -367,7 +372,13 @@ def _frame(request: Request, outcome: Outcome, throttle_ms: int = 0) -> list[byt
         topic = wanted.topic
         if topic is not last:  # most partitions follow another one of their topic
             last, of_topic = topic, by_topic.setdefault(topic, [])
-        of_topic.append(result)
+        if result.error is _NO_ERROR or result.error not in _LED_ELSEWHERE:
+            of_topic.append(result)
+            continue
+        if leaders is None:
+            leaders = CurrentLeaders(request, ctx)
+        leader = leaders.of(wanted.topic_partition)
+        of_topic.append(FetchedPartition(result.partition, result.error, leader=leader))
     return encode_fetch_response(
         request.api_version,
         request.correlation_id,
@@ -375,6 +386,7 @@ def _frame(request: Request, outcome: Outcome, throttle_ms: int = 0) -> list[byt
         outcome.error,
         outcome.session_id,
         throttle_ms=throttle_ms,
+        endpoints=() if leaders is None else leaders.endpoints,
     )
 
 

@@ -53,7 +53,7 @@ def _for_older_reader(
     ):
         return FetchedPartition(result.partition, Errors.UNSUPPORTED_COMPRESSION_TYPE)
     known = _known_error(error, version)
-    return result if known is error else FetchedPartition(result.partition, known, leader=result.leader)
+    return result if known is error else FetchedPartition(result.partition, known)
 
 
 def _known_error(error: Errors, version: int) -> Errors:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker.network.request_channel import Request, Verdict
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError, TooManyElements
+from broker.protocol.leader_tags import NodeEndpoint
 from broker.protocol.produce_messages import (
     ACKS_ALL,
     BATCHES_FROM,
+    LEADERS_FROM,
     PartitionResponse,
     ProducedTopic,
     ProduceRequest,
@@ -24,7 +26,8 @@ from broker.record.message_set import begins_old
 from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import Access, allowed
 from broker.server.admission import RULES
-from broker.server.apis.context import ApiContext, leader_elsewhere, why_absent
+from broker.server.apis.context import ApiContext, why_absent
+from broker.server.apis.current_leaders import CurrentLeaders
 from broker.server.apis.produce_old import converted
 from broker.server.apis.produce_verification import (
     Verified,
@@ -149,7 +152,7 @@ def _verify(request: Request, message: ProduceRequest, verified: Verified, ctx: 
             # No handler is free: the producer retries.
             kept = parse_produce_request(request.body, request.api_version)
             refusal = refused_by(Errors.COORDINATOR_NOT_AVAILABLE)
-            _answer(request, kept, dict.fromkeys(_partitions(kept), refusal), 0)
+            _answer(request, kept, dict.fromkeys(_partitions(kept), refusal), 0, ctx)
 
     verify_first(request, verified, append, ctx)
     return Verdict.QUEUED
@@ -176,7 +179,7 @@ def _answer_all(
     request: Request, message: ProduceRequest, response: PartitionResponse, ctx: ApiContext
 ) -> None:
     throttle_ms = _throttle_ms(request, message, ctx)
-    _answer(request, message, dict.fromkeys(_partitions(message), response), throttle_ms)
+    _answer(request, message, dict.fromkeys(_partitions(message), response), throttle_ms, ctx)
 
 
 def _append_here(request: Request, ctx: ApiContext, verified: Verified | None) -> None:
@@ -213,9 +216,7 @@ def _append(
             elif (refusal := _refusal(records, request.api_version)) is not None:
                 refused[topic_partition] = refusal
             elif (partition := partition_of(topic_partition)) is None:
-                absence = why_absent(topic_partition, ctx)
-                leader = leader_elsewhere(absence, topic_partition, ctx)
-                refused[topic_partition] = PartitionResponse(absence, leader=leader)
+                refused[topic_partition] = PartitionResponse(why_absent(topic_partition, ctx))
             elif records is not None:
                 if flags & CODEC_MASK:
                     packed += len(records)  # of all partitions together
@@ -243,7 +244,7 @@ def _append(
 
     def answer(responses: Responses) -> None:
         throttle_ms = quotas.of_produce(request, size, message.acks) if size else 0
-        _answer(request, message, {**responses, **refused} if refused else responses, throttle_ms)
+        _answer(request, message, {**responses, **refused} if refused else responses, throttle_ms, ctx)
 
     ctx.replica_manager.append_records(
         timeout_ms=min(message.timeout_ms, _LONGEST_WAIT_MS),
@@ -340,7 +341,9 @@ def _throttle_ms(request: Request, message: ProduceRequest, ctx: ApiContext) -> 
     return ctx.quotas.of_produce(request, ctx.quotas.size_of_produce(request, message.acks), message.acks)
 
 
-def _answer(request: Request, message: ProduceRequest, responses: Responses, throttle_ms: int) -> None:
+def _answer(
+    request: Request, message: ProduceRequest, responses: Responses, throttle_ms: int, ctx: ApiContext
+) -> None:
     if message.acks == 0:
         # No response is expected. Closing the connection is the only way to report an error, as in Kafka.
         failed = any(response.error is not Errors.NONE for response in responses.values())
@@ -350,11 +353,31 @@ def _answer(request: Request, message: ProduceRequest, responses: Responses, thr
     if len(message.topics) == 1 and len(message.topics[0][1]) == 1:  # the usual case
         topic, ((index, _),) = message.topics[0]
         (response,) = responses.values()
-        body = encode_one_response(version, topic, index, response, throttle_ms)
-    else:
-        topics = [
-            (topic, [(index, responses[TopicPartition(topic, index)]) for index, _ in partitions])
-            for topic, partitions in message.topics
-        ]
-        body = encode_produce_response(version, topics, throttle_ms)
-    request.respond_body(body)
+        if not response.error or version < LEADERS_FROM:
+            request.respond_body(encode_one_response(version, topic, index, response, throttle_ms))
+            return
+    told, endpoints = _with_leaders(request, responses, ctx)
+    topics = [
+        (topic, [(index, told[TopicPartition(topic, index)]) for index, _ in partitions])
+        for topic, partitions in message.topics
+    ]
+    request.respond_body(encode_produce_response(version, topics, throttle_ms, endpoints))
+
+
+def _with_leaders(
+    request: Request, responses: Responses, ctx: ApiContext
+) -> tuple[Responses, Sequence[NodeEndpoint]]:
+    """The responses, with the leaders of what this broker does not lead, and these leaders' addresses."""
+    moved = [tp for tp, response in responses.items() if response.error is Errors.NOT_LEADER_OR_FOLLOWER]
+    if not moved or request.api_version < LEADERS_FROM:
+        return responses, ()
+    leaders = CurrentLeaders(request, ctx)
+    told = dict(responses)
+    for topic_partition in moved:
+        told[topic_partition] = _led_by(leaders.of(topic_partition), responses[topic_partition])
+    return told, leaders.endpoints
+
+
+def _led_by(leader: tuple[int, int] | None, response: PartitionResponse) -> PartitionResponse:
+    start = response.log_start_offset
+    return PartitionResponse(response.error, log_start_offset=start, message=response.message, leader=leader)

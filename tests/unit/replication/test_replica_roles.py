@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from broker.cluster.isr import IsrState
+from broker.network.request_channel import ConnectionInfo
 from broker.protocol.control_messages import MetadataUpdate, PartitionRole, StopState
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
 from broker.replication.leadership import UntoldError
+from broker.server.apis.current_leaders import CurrentLeaders
 from broker.server.apis.inter_broker import leader_and_isr, update_metadata
+from broker.server.metadata_cache import MetadataCache
 from broker.utils.topic_partition import TopicPartition
 from rig.wait import wait_until
 from tests.stress.lock_graph import LockGraph
@@ -301,9 +304,11 @@ def test_who_is_told_of_another_leader_is_told_the_epoch_of_that_leader(broker: 
     partition = broker.replicas.partition(tp(0))
     told: set[tuple[int, int] | None] = set()
 
+    request: Any = SimpleNamespace(connection=ConnectionInfo("1", "10.0.0.1", "OUT"))
+    asked: Any = SimpleNamespace(replica_manager=broker.replicas, metadata_cache=MetadataCache("IN"))
+
     def ask() -> None:
-        refused = broker.replicas.append_refused(tp(0), KafkaError(Errors.NOT_LEADER_OR_FOLLOWER))
-        told.add(refused.leader)
+        told.add(CurrentLeaders(request, asked).of(tp(0)))
 
     def between_lines(frame: FrameType, _event: str, _arg: object) -> Any:
         if frame.f_code.co_filename != partition.make_follower.__code__.co_filename:
