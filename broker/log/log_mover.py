@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import structlog
 
+from broker.config.topic_name import topic_name_problem
 from broker.log.cleaning.cleaner_manager import forget_clean
 from broker.log.dirs.log_dir import FUTURE_SUFFIX, LogDir
 from broker.log.log import Log
@@ -81,7 +82,11 @@ class LogMover(LogMaker):
         raise KafkaError(Errors.LOG_DIR_NOT_FOUND, f"log directory {path} is not in log.dirs")
 
     def prefer(self, topic_partition: TopicPartition, log_dir: LogDir) -> None:
-        """Makes the partition's log in this directory if it is created here later."""
+        """Makes the partition's log in this directory if it is created here later. What cannot be a topic is not kept:
+        a client may name anything.
+        """
+        if topic_name_problem(topic_partition.topic) is not None:
+            return
         with self._lock:
             if topic_partition in self._preferred or len(self._preferred) < _MOST_PREFERRED:
                 self._preferred[topic_partition] = log_dir

@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fields import Fields
-from broker.protocol.lengths import FIXED_BYTES, NO_ARRAYS, Check, Survey, element_type, length_check
+from broker.protocol.lengths import FIXED_BYTES, NO_ARRAYS, LengthCheck, Survey, element_type, length_check
 from broker.protocol.listed import Listed
 from broker.protocol.one_body import Addressed
 from broker.protocol.pieces import Reader, entity_reader, read_in_pieces
@@ -54,8 +54,8 @@ def survey(api_key: int, version: int, body: memoryview, most: int) -> Survey:
     """Counts the elements of all arrays in a request, nested ones included. Returns ``most`` + 1 if there
     are more.
 
-    Up to ``most`` elements, the arrays are then checked; pass the result to :meth:`decode`. Only numbers are
-    allocated. Raises :class:`ProtocolError` for a length that cannot be true.
+    Up to ``most`` elements, the arrays and strings are then checked; pass the result to :meth:`decode`. Only numbers
+    are allocated. Raises :class:`ProtocolError` for a length that cannot be true, and for a string that is too long.
     """
     return _survey(api_key, version, "request", body, most)
 
@@ -70,14 +70,15 @@ def decode(
     """Decodes one message body (no header) to its entity. ``surveyed`` is the result of :func:`survey`, if it
     was called.
 
-    Raises :class:`ProtocolError` if the bytes are truncated or otherwise invalid, or if a response has too
-    many elements. Bytes after a request are ignored, as Kafka does: librdkafka 2.16 requests all topics by
-    Metadata v12 with three extra bytes. Byte fields are copied, so do not use this for Produce requests or
-    large Fetch responses.
+    Raises :class:`ProtocolError` if the bytes are truncated or otherwise invalid, if a string is longer than Kafka
+    reads, or if a response has too many elements. Bytes after a request are ignored, as Kafka does: librdkafka
+    2.16 requests all topics by Metadata v12 with three extra bytes. Byte fields are copied, so do not use this for
+    Produce requests or large Fetch responses.
     """
     view = memoryview(body).toreadonly()
     decoder = _decoder(api_key, version, kind)
-    if surveyed is None and decoder.check is not None:
+    lengths = decoder.lengths
+    if surveyed is None and lengths is not None and len(view) >= lengths.least_bytes:
         surveyed = _survey(api_key, version, kind, view, decoder.most)
         if surveyed.elements > decoder.most:
             raise ProtocolError(
@@ -115,13 +116,11 @@ def _not_decoded(api_key: int, version: int, kind: Kind, error: Exception) -> Pr
 
 
 class _Decoder(NamedTuple):
-    """The decoder of one kind of message. ``check`` checks the array lengths first; it is None if there are
-    no arrays.
-    """
+    """The decoder of one kind of message. ``lengths`` are checked first; None if there is nothing to check."""
 
     entity_type: Any
     read: Reader
-    check: Check | None
+    lengths: LengthCheck | None
     most: int
 
 
@@ -309,11 +308,11 @@ def _kio_serial() -> Any:
 
 
 def _survey(api_key: int, version: int, kind: Kind, view: memoryview, most: int) -> Survey:
-    check = _decoder(api_key, version, kind).check
-    if check is None:
+    lengths = _decoder(api_key, version, kind).lengths
+    if lengths is None or len(view) < lengths.least_bytes:
         return NO_ARRAYS
     try:
-        return check(view, most)
+        return lengths.check(view, most)
     except ProtocolError as error:
         raise ProtocolError(f"not a {APIS[api_key].name} v{version} {kind}: {error}") from error
 

@@ -1,9 +1,14 @@
-"""Checks the array lengths in a message before kio decodes it.
+"""Checks the lengths of arrays and strings in a message before kio decodes it.
 
 kio's decoder allocates memory for as many elements as a length announces, and ends the process if there is
 not enough memory. So a message of thirty bytes could stop the broker. This module walks the arrays in the raw
-bytes first and allocates only numbers. The walk ends at the last array. It finds no other errors; the decoder
-does. Layouts come from kio's dataclasses (see :mod:`.codec`). Known tagged fields are walked too, because
+bytes first and allocates only numbers. The walk ends at the last array. It finds no other errors: the decoder
+finds them.
+
+kio also takes compact strings of any length, which Kafka does not: 32,767 bytes are the most in either encoding.
+Only a message that is longer can have a longer one. So the walk goes on to the end of such a message.
+
+Layouts come from kio's dataclasses (see :mod:`.codec`). Known tagged fields are walked too, because
 those of responses contain arrays. Such a field must have exactly the size it announces: kio goes by its
 content, and would continue reading at another position than the one checked.
 """
@@ -18,7 +23,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from broker.protocol.errors import ProtocolError
 from broker.protocol.fields import Entity
-from broker.protocol.primitives import INT32, MAX_TAGS, read_uvarint, skip_tags
+from broker.protocol.primitives import INT32, LONGEST_STRING, MAX_TAGS, read_uvarint, skip_tags, too_long
 
 # As many elements are decoded at a time, during which no other thread runs: 0.2 ms, or 0.8 ms for ids.
 PIECE: Final = 1_000
@@ -88,6 +93,13 @@ Walk = Callable[[memoryview, int, _Met], int]
 Check = Callable[[memoryview, int], Survey]
 
 
+class LengthCheck(NamedTuple):
+    """The check of one kind of message, and the size below which a message needs none."""
+
+    check: Check
+    least_bytes: int
+
+
 class _TooManyElements(Exception):
     """There are more elements than allowed."""
 
@@ -103,21 +115,24 @@ class _Shape:
     has_array: bool = False
 
 
-def length_check(entity_type: type[Entity]) -> Check | None:
-    """The check of messages of a kio entity; None if it has no arrays.
+def length_check(entity_type: type[Entity]) -> LengthCheck | None:
+    """The check of messages of a kio entity; None if it has neither arrays nor compact strings.
 
     The check stops when it has counted one element more than ``most``; what follows has not been checked. It
     raises :class:`ProtocolError` if an array announces more elements than there are bytes for, or is null
-    where the protocol does not allow it (kio would pass on a None).
+    where the protocol does not allow it (kio would pass on a None), and for a string that is too long.
     """
     shapes = _struct_shapes(entity_type)
     last = max((index for index, shape in enumerate(shapes) if shape.has_array), default=-1)
-    if last < 0:
+    flexible = bool(entity_type.__flexible__)
+    if last < 0 and not flexible:
         return None
-    walk = _sequence(shapes[: last + 1])
+    to_last_array = _sequence(shapes[: last + 1])
+    to_end = _sequence(shapes) if flexible else to_last_array
 
     def check(body: memoryview, most: int) -> Survey:
         met = _Met(most)
+        walk = to_last_array if len(body) <= LONGEST_STRING else to_end
         try:
             walk(body, 0, met)
         except _TooManyElements:
@@ -126,7 +141,7 @@ def length_check(entity_type: type[Entity]) -> Check | None:
             raise ProtocolError(f"truncated: {error}") from error
         return Survey(most - met.left, met.large)
 
-    return check
+    return LengthCheck(check, 0 if last >= 0 else LONGEST_STRING + 1)
 
 
 def _struct_shapes(entity_type: type[Entity]) -> list[_Shape]:
@@ -180,7 +195,7 @@ def _field_shape(field: Field[Any], flexible: bool) -> _Shape:
     elif kafka_type in FIXED_BYTES:
         element = _Shape(FIXED_BYTES[kafka_type])
     elif flexible:
-        element = _Shape(1, _skip_compact)
+        element = _Shape(1, _skip_compact_string if kafka_type == "string" else _skip_compact)
     elif kafka_type == "string":
         element = _Shape(2, _skip_string)
     else:
@@ -306,6 +321,16 @@ def _skip_tags(view: memoryview, position: int, _met: _Met) -> int:
 
 def _skip_compact(view: memoryview, position: int, _met: _Met) -> int:
     size, position = read_uvarint(view, position)
+    return position + size - 1 if size else position
+
+
+def _skip_compact_string(view: memoryview, position: int, _met: _Met) -> int:
+    size = view[position]
+    if size < 0x80:  # nearly always
+        return position + (size or 1)
+    size, position = read_uvarint(view, position)
+    if size > LONGEST_STRING + 1:
+        raise too_long(size - 1)
     return position + size - 1 if size else position
 
 

@@ -21,7 +21,8 @@ INT32 = Struct(">i")
 INT64 = Struct(">q")
 # Kafka's clients send at most a few tags, so a header with kilobytes of them is not theirs.
 MAX_TAGS = 64
-_LONGEST_STRING = 0x7FFF
+# Kafka reads no longer one in the compact encoding either, whose lengths could say so.
+LONGEST_STRING = 0x7FFF
 
 
 def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
@@ -36,6 +37,10 @@ def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
         shift += 7
         if shift > 28:
             raise ProtocolError("varint longer than 5 bytes")
+
+
+def too_long(length: int) -> ProtocolError:
+    return ProtocolError(f"a string of {length} bytes announced; the most is {LONGEST_STRING}")
 
 
 def write_uvarint(value: int) -> bytes:
@@ -157,7 +162,13 @@ class FlexibleReader(Reader):
         return length - 1
 
     def nullable_string(self) -> str | None:
+        first = self.body[self.position]
+        if first < 0x80:  # nearly always
+            self.position += 1
+            return str(self.take(first - 1), "utf-8") if first else None
         length = self.array_length()
+        if length > LONGEST_STRING:
+            raise too_long(length)
         return None if length < 0 else str(self.take(length), "utf-8")
 
     def nullable_bytes(self) -> memoryview | None:
@@ -184,8 +195,8 @@ class FlexibleReader(Reader):
 def pack_string(text: str) -> bytes:
     """A STRING of the old encoding. Raises ValueError above 32,767 bytes of UTF-8."""
     encoded = text.encode()
-    if len(encoded) > _LONGEST_STRING:
-        raise ValueError(f"a string of {len(encoded)} bytes does not fit Kafka's {_LONGEST_STRING}")
+    if len(encoded) > LONGEST_STRING:
+        raise ValueError(f"a string of {len(encoded)} bytes does not fit Kafka's {LONGEST_STRING}")
     return INT16.pack(len(encoded)) + encoded
 
 

@@ -12,6 +12,7 @@ import pytest
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
+from broker.protocol.primitives import write_uvarint
 from rig.brokers import HOST
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, request_frame, stranger
@@ -181,8 +182,10 @@ def test_truncated_body_is_answered_by_hanging_up_and_one_line(
         with RawClient(HOST, broker.port, from_host=stranger()) as client:
             client.send(request_frame(*pair, whole[:cut]))
             assert client.await_close() == b"", f"answered when cut to {cut} of {len(whole)} bytes"
+    has_client_id = pair != (ApiKey.CONTROLLED_SHUTDOWN, 0)
     for line in refusals.expect(len(cuts)):
-        assert "client_id=raw" in line
+        assert ("client_id=raw" in line) is has_client_id
+        assert "no request header" not in line
     assert broker.is_ready()
 
 
@@ -208,6 +211,51 @@ def test_lengths_claimed_inside_a_body_are_not_believed(
             client.await_close()
     assert broker.is_ready()
     assert broker.rss_mb() - before < 10
+
+
+# The compact encoding has room for strings of 2 GiB. The bytes before one, and those behind it.
+AROUND_A_STRING = {
+    "a topic to produce to": (ApiKey.PRODUCE, 9, b"\0\0\1\0\0\5\xdc\2", b"\1\0\0"),
+    "the rack of a reader": (
+        ApiKey.FETCH,
+        12,
+        struct.pack(">iiiibii", -1, 0, 0, 1, 0, 0, -1) + b"\1\1",
+        b"\0",
+    ),
+    "a coordinator's group, alone": (ApiKey.FIND_COORDINATOR, 3, b"", b"\0\0"),
+    "a coordinator's group, of several": (ApiKey.FIND_COORDINATOR, 4, b"\0\2", b"\0"),
+    "a group in a transaction": (ApiKey.ADD_OFFSETS_TO_TXN, 3, b"\3tx" + bytes(10), b"\0"),
+    "a group of a heartbeat": (ApiKey.HEARTBEAT, 4, b"", b"\0\0\0\1\2m\0\0"),
+    "a topic whose log is to be moved": (
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        2,
+        b"\2\5/dir\2",
+        b"\2\0\0\0\0\0\0\0",
+    ),
+    "the name of a client's software": (ApiKey.API_VERSIONS, 3, b"", b"\x021\0"),
+}
+
+
+@pytest.mark.parametrize("around", AROUND_A_STRING.values(), ids=AROUND_A_STRING.keys())
+def test_string_longer_than_kafka_reads_is_answered_by_hanging_up_and_one_line(
+    around: tuple[ApiKey, int, bytes, bytes],
+    client: RawClient,
+    broker: LandlineStandalone,
+    refusals: Refusals,
+) -> None:
+    key, version, before, behind = around
+
+    def frame(size: int) -> bytes:
+        return request_frame(key, version, before + write_uvarint(size + 1) + b"x" * size + behind, 7)
+
+    client.send(frame(32_767))
+    assert client.receive_frame()[:4] == struct.pack(">i", 7), "Kafka reads it"
+    client.send(frame(32_768))
+    assert client.await_close() == b""
+    (line,) = refusals.expect()
+    assert "a string of 32768 bytes announced; the most is 32767" in line
+    assert "client_id=raw" in line
+    assert broker.is_ready()
 
 
 # --- memory

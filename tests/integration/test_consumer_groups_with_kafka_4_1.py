@@ -180,6 +180,7 @@ def check_records(broker: LandlineStandalone, jvm: KafkaJvm) -> None:
         assert bytes(serde.serializeValue(found)) == value, kind
         if kind == "ConsumerGroupMemberMetadataKey":
             member_id = found.key().memberId()
+            assert found.value().message().subscribedTopicRegex() is not None, "Kafka writes an empty text"
             builder = getattr(coordinator.modern.consumer, "ConsumerGroupMember$Builder")(member_id)
             member = builder.updateWith(found.value().message()).build()
             classic[member_id] = member.useClassicProtocol()

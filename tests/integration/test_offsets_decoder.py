@@ -18,8 +18,7 @@ def test_kafka_decodes_our_groups_offsets_and_tombstones(tmp_path):
     subscription = struct.pack(">hih", 0, 1, 6) + b"orders" + struct.pack(">i", -1)
     (member,) = h.stable_group(protocols=(("range", subscription),), instance="instance-7")
     h.commit({TopicPartition("orders", 4): 4711}, member.member_id, 1, instance="instance-7")
-    h.coordinator.on_topic_deleted("orders")
-    h.scheduler.run()
+    h.coordinator.on_partitions_deleted([TopicPartition("orders", 4)])
     log = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
     log.parent.mkdir()
     log.write_bytes(b"".join(batch for _, batch in h.appender.log(0).batches))

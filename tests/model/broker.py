@@ -236,7 +236,7 @@ class ModelBroker:
             leadership=self.leadership,
             metadata_cache=self.cache,
             replica_manager=self.replicas,
-            group_coordinator=SimpleNamespace(on_topic_deleted=lambda _topic: None),
+            group_coordinator=SimpleNamespace(on_partitions_deleted=lambda _deleted: None),
             fetch_sessions=FetchSessionCache(
                 lambda: 10, self.clock, Metrics(), self.replicas.news_board, look_at_all_ms=LAG_MS // 10
             ),

@@ -86,8 +86,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(["t", "u"]))
     def delete_topic(self, topic: str) -> None:
-        self.h.coordinator.on_topic_deleted(topic)
-        self.h.scheduler.run()
+        self.h.coordinator.on_partitions_deleted([TopicPartition(topic, number) for number in range(15)])
 
     @rule(group=GROUPS)
     def delete_group(self, group: str) -> None:

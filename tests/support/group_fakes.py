@@ -115,12 +115,13 @@ class MemoryLog:
 
 class FakeAppender:
     """An appender to memory logs; acknowledges at once or later (``hold``), or fails with ``error`` and
-    writes nothing.
+    writes nothing. The next appends end with ``next_errors``, if there are any.
     """
 
     def __init__(self) -> None:
         self.logs: dict[int, MemoryLog] = {}
         self.error = Errors.NONE
+        self.next_errors: list[Errors] = []
         self.hold = False
         self.held: list[Callable[[Errors], None]] = []
         self.required_acks: list[int] = []
@@ -134,8 +135,9 @@ class FakeAppender:
         self.timeouts_ms.append(timeout_ms)
         ((partition, records),) = entries.items()
         assert not records.readonly, "the log sets offsets in place"
-        if self.error is not Errors.NONE:
-            callback({partition: PartitionResponse(self.error)})
+        error = self.next_errors.pop(0) if self.next_errors else self.error
+        if error is not Errors.NONE:
+            callback({partition: PartitionResponse(error)})
             return
         base = self.log(partition.partition).append(records)
         if not self.hold or required_acks != -1:

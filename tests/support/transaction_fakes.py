@@ -252,7 +252,9 @@ class Harness:
     def metadata(self, name: str = ID) -> TransactionMetadata:
         led = self.states.find(self.coordinator.partition_for(name))
         assert not isinstance(led, Errors)
-        return led._transactions[name]
+        found = led._transactions.get(name)
+        assert found is not None
+        return found
 
     def stored(self, partition: int = 0) -> dict[str, TransactionRecord]:
         """What a coordinator would read from the log."""

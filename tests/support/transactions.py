@@ -56,9 +56,7 @@ def read_committed(log: Log, max_bytes: int = 1 << 20) -> list[Record]:
     found: list[Record] = []
     offset, stable = log.log_start_offset, log.last_stable_offset()
     while offset < stable:
-        read, found_aborted = log.reader.read_committed(
-            offset, max_bytes, end_offset=stable, min_one_batch=True
-        )
+        read, found_aborted, stable = log.reader.read_committed(offset, max_bytes, min_one_batch=True)
         aborted = deque(found_aborted)
         view = memoryview(b"" if read.region is None else read_region(read.region))
         position, offset = 0, stable if not view else offset

@@ -189,6 +189,10 @@ class GroupCell:
         def appended(error: Errors, offset: int) -> None:
             self.run(lambda _group, now: effect.then(error, offset, now))
 
+        earlier = Errors.NONE if effect.earlier is None else effect.earlier()
+        if earlier is not Errors.NONE:
+            appended(earlier, -1)
+            return
         try:
             self._store.append(
                 self.partition, effect.records, effect.required_acks, appended, producer=effect.producer

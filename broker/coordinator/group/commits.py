@@ -6,6 +6,7 @@ It is pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from broker.coordinator.group.append_errors import commit_error
@@ -21,6 +22,7 @@ from broker.coordinator.group.messages import (
     MemberIdentity,
     Moment,
     Reply,
+    first_error,
 )
 from broker.coordinator.group.records import (
     OffsetAndMetadata,
@@ -139,9 +141,11 @@ def _expired(group: Group, now: Moment, retention_ms: int) -> list[TopicPartitio
     return []
 
 
-def remove_topic(group: Group, now: Moment, topic: str, forget: Callable[[], None]) -> Effects:
-    """Removes the offsets of a deleted topic. They would be wrong for a new topic of the same name."""
-    return _drop(group, group.offsets.partitions(topic), now, forget)
+def remove_partitions(
+    group: Group, now: Moment, deleted: AbstractSet[TopicPartition], forget: Callable[[], None]
+) -> Effects:
+    """Removes the offsets of deleted partitions. They would be wrong for a new topic of the same name."""
+    return _drop(group, group.offsets.among(deleted), now, forget)
 
 
 def delete_group(
@@ -238,12 +242,23 @@ def _tombstones(group: Group, partitions: Sequence[TopicPartition]) -> list[tupl
 
 
 def _append_all(tombstones: Sequence[tuple[bytes, None]], last: AppendDone) -> Effects:
+    """Writes the tombstones in parts, in their order: none after one that failed. ``last`` gets the first error."""
+    errors: list[Errors] = []
+
+    def earlier() -> Errors:
+        return first_error(errors)
+
+    def written(error: Errors, _offset: int, _now: Moment) -> Effects:
+        errors.append(error)
+        return []
+
     chunks = [
         tuple(tombstones[start : start + _TOMBSTONES_PER_APPEND])
         for start in range(0, len(tombstones), _TOMBSTONES_PER_APPEND)
     ]
     return [
-        Append(chunk, last if chunk is chunks[-1] else _nothing_follows, required_acks=1) for chunk in chunks
+        Append(chunk, last if chunk is chunks[-1] else written, required_acks=1, earlier=earlier)
+        for chunk in chunks
     ]
 
 

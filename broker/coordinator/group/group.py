@@ -172,7 +172,8 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        """The longest of its members'. Kafka takes any number from a client, a negative one too."""
+        return max([0, *[member.rebalance_timeout_ms for member in self.members.values()]])
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id

@@ -8,7 +8,7 @@ on any thread, with no lock held. The API modules handle the wire format.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -148,9 +148,13 @@ class GroupCoordinator:
         """
         self._ownership.on_resignation(partition, leader_epoch)
 
-    def on_topic_deleted(self, topic: str) -> None:
-        """Removes the offsets of a deleted topic, in the background."""
-        self._scheduler.schedule("delete-topic-offsets", lambda: self._remove_topic(topic))
+    def on_partitions_deleted(self, deleted: Collection[TopicPartition]) -> None:
+        """Removes the offsets of deleted partitions; :class:`Ownership` does so in groups that are being loaded. They
+        are gone when this returns: what is committed later is for a new topic of the same name.
+        """
+        every = frozenset(deleted)
+        for cell in self._registry.note_deleted(every):
+            cell.run(partial(commits.remove_partitions, deleted=every, forget=self._forgetting(cell)))
 
     def delete_expired(self) -> None:
         """Removes offsets older than ``offsets.retention.minutes``, and groups that have become empty."""
@@ -350,10 +354,6 @@ class GroupCoordinator:
         if not self._has_room(group_id, 0):
             return Errors.INVALID_COMMIT_OFFSET_SIZE
         return self._registry.get_or_create(group_id, self._new_cell)
-
-    def _remove_topic(self, topic: str) -> None:
-        for cell in self._registry.cells():
-            cell.run(partial(commits.remove_topic, topic=topic, forget=self._forgetting(cell)))
 
     def _forgetting(self, cell: GroupCell) -> Callable[[], None]:
         return lambda: self._registry.remove(cell)

@@ -6,7 +6,7 @@ group's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -147,12 +147,23 @@ class Append(NamedTuple):
     ``then`` is called under the group's lock with the log's error, the first record's offset and the time,
     and returns further effects. With ``required_acks`` -1 the write is complete when all in-sync replicas
     have it, with 1 when the leader's log has it. With a ``producer`` it is part of that producer's transaction.
+    ``earlier`` returns the error so far of the batches before it, of the same change: after one that failed it is not
+    written and gets the same error, so that the log has a change in its order.
     """
 
     records: tuple[tuple[bytes, bytes | None], ...]
     then: AppendDone
     required_acks: int = ACKS_ALL
     producer: ProducerOfBatch | None = None
+    earlier: Callable[[], Errors] | None = None
+
+
+def first_error(errors: Iterable[Errors]) -> Errors:
+    """The first that is not NONE, or NONE."""
+    for error in errors:
+        if error is not Errors.NONE:
+            return error
+    return Errors.NONE
 
 
 Effects = list[Reply | Append]

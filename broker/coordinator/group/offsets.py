@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from broker.coordinator.group.records import OffsetAndMetadata
@@ -152,10 +153,15 @@ class GroupOffsets:
                 self._weight -= offset_weight(partition, committed.value)
         return removed
 
-    def partitions(self, topic: str | None = None) -> list[TopicPartition]:
-        """The partitions with an offset, of one topic or of all topics."""
-        known = dict.fromkeys([*self._committed, *self._pending, *self.in_transactions.partitions()])
-        return [partition for partition in known if topic in {None, partition.topic}]
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions with an offset."""
+        return list(dict.fromkeys([*self._committed, *self._pending, *self.in_transactions.partitions()]))
+
+    def among(self, asked: AbstractSet[TopicPartition]) -> list[TopicPartition]:
+        """Those of the partitions that have an offset. The time is that of the smaller number, of these or of all."""
+        if len(asked) <= len(self._committed):
+            return [one for one in asked if one in self._committed or self.is_unstable(one)]
+        return [one for one in self.partitions() if one in asked]
 
     def expired(
         self,

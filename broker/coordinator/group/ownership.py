@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import structlog
 
 from broker.coordinator.common.load_times import LoadTimes
 from broker.coordinator.common.loading import Loading
 from broker.coordinator.common.replay import ReadableLog
+from broker.coordinator.group import commits
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.consumer import heartbeats
 from broker.coordinator.group.consumer.unstored import Unstored
@@ -20,6 +22,7 @@ from broker.coordinator.group.records import GroupRecord
 from broker.coordinator.group.registry import GroupRegistry
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
+from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
 
@@ -87,8 +90,10 @@ class Ownership:
         if loaded is None:
             return False
         cells = [self._make_cell(group, partition) for group in self._groups(loaded)]
-        if not self._registry.publish(partition, leader_epoch, cells):
+        served = self._publish(partition, leader_epoch, cells)
+        if served is None:
             return False
+        cells = served
         for cell in cells:
             cell.run(self._start)
         say = _log.info if cells else _log.debug  # most of the 50 partitions of a young cluster are empty
@@ -101,6 +106,23 @@ class Ownership:
             took_ms=self._clock.monotonic_ms() - started_ms,
         )
         return True
+
+    def _publish(self, partition: int, leader_epoch: int, cells: list[GroupCell]) -> list[GroupCell] | None:
+        """Begins to serve the groups. Returns those that are left, or None if it came too late. Of partitions that
+        were deleted while the log was read, offsets are removed first: whoever commits one later means a new topic.
+        """
+        left = cells
+        removed: set[TopicPartition] = set()
+        while deleted := self._registry.publish(partition, leader_epoch, left, removed):
+            for cell in left:
+                cell.run(partial(commits.remove_partitions, deleted=deleted, forget=_is_not_known_yet))
+            left = [cell for cell in left if not cell.is_dead]
+            removed |= deleted
+        if deleted is not None:
+            return left
+        if left is not cells:
+            self._unload(left)  # what they hold was counted
+        return None
 
     def _start(self, group: Group, now: Moment) -> Effects:
         """Starts all sessions now. A group with more members than ``group.max.size`` rebalances."""
@@ -133,6 +155,10 @@ class Ownership:
                 group.offsets.load_transaction(producer_id, offsets)
             groups.append(group)
         return groups
+
+
+def _is_not_known_yet() -> None:
+    """Does nothing: the registry is not told about a group that has ended before it is served."""
 
 
 def _restore(group_id: str, record: GroupRecord | None, now: Moment) -> Group:

@@ -7,6 +7,7 @@ handles those that have passed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from broker.coordinator.group.consumer import answers, heartbeats
 from broker.coordinator.group.group import Group
@@ -26,6 +27,9 @@ from broker.coordinator.group.messages import (
 from broker.coordinator.group.records import encode_group_key, encode_group_value
 from broker.coordinator.group.states import GroupState
 from broker.protocol.errors import Errors
+
+# How long to wait again if nobody joined. Members may say that they need no time, and then the timer would not rest.
+_LEAST_WAIT_MS: Final = 1_000
 
 
 def maybe_prepare_rebalance(group: Group, now: Moment, limits: GroupLimits) -> Effects:
@@ -174,7 +178,7 @@ def _complete_join(group: Group, now: Moment) -> Effects:
         group.remove(member.member_id)
     group.initial_delay_left_ms = None
     if group.members and not group.elect_joined_leader():
-        _set_join_deadline(group, now.monotonic_ms + group.rebalance_timeout_ms)
+        _set_join_deadline(group, now.monotonic_ms + max(group.rebalance_timeout_ms, _LEAST_WAIT_MS))
         return []
     group.join_deadline_ms = None
     group.next_generation(now)

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from typing import Final
 
 from broker.coordinator.common.led_partitions import LedPartitions
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.open_groups import OpenGroups
 from broker.protocol.errors import Errors
+from broker.utils.topic_partition import TopicPartition
+
+_NONE_REMOVED: Final[AbstractSet[TopicPartition]] = frozenset()
 
 
 class GroupRegistry:
     """The groups and partitions of this coordinator. It owns its lock, which is never held while a group's
     lock is taken.
 
-    Invariant: a cell is found here only while its partition is owned.
+    Invariants: a cell is found here only while its partition is owned. A deletion of partitions is noted for each
+    load that it finds under way, and for no later one: another broker may have been coordinator before that.
     """
 
     def __init__(self, partition_for: Callable[[str], int], max_groups: int) -> None:
@@ -29,6 +35,7 @@ class GroupRegistry:
         self._cells: dict[str, GroupCell] = {}
         self._led = LedPartitions()
         self._open = OpenGroups()
+        self._deleted: dict[int, set[TopicPartition]] = {}  # by partition that is being loaded
 
     def find(self, group_id: str) -> GroupCell | None:
         return self._cells.get(group_id)
@@ -121,21 +128,49 @@ class GroupRegistry:
         election is stale.
         """
         with self._lock:
-            return self._take(partition) if self._led.begin_loading(partition, leader_epoch) else None
+            if not self._led.begin_loading(partition, leader_epoch):
+                return None
+            taken = self._take(partition)
+            self._deleted[partition] = set()
+            return taken
 
     def is_current(self, partition: int, leader_epoch: int) -> bool:
         """Whether the load that started with this epoch is still needed."""
         return self._led.is_current(partition, leader_epoch)
 
-    def publish(self, partition: int, leader_epoch: int, cells: Iterable[GroupCell]) -> bool:
-        """Ends the loading; from now on requests are served. Returns False if it came too late."""
+    def note_deleted(self, deleted: Iterable[TopicPartition]) -> list[GroupCell]:
+        """Partitions were deleted. Returns the cells from which their offsets are to be removed; :meth:`publish` tells
+        it to those who load others.
+        """
         with self._lock:
-            if not self._led.publish(partition, leader_epoch):
-                return False
+            for noted in self._deleted.values():
+                noted.update(deleted)
+            return list(self._cells.values())
+
+    def publish(
+        self,
+        partition: int,
+        leader_epoch: int,
+        cells: Iterable[GroupCell],
+        removed: AbstractSet[TopicPartition] = _NONE_REMOVED,
+    ) -> AbstractSet[TopicPartition] | None:
+        """Ends the loading; from now on requests are served. Returns None if it came too late.
+
+        If more partitions were deleted meanwhile than those whose offsets were ``removed``, it returns them and the
+        loading goes on.
+        """
+        with self._lock:
+            if not self._led.is_current(partition, leader_epoch):
+                return None
+            deleted = self._deleted[partition] - removed
+            if deleted:
+                return deleted
+            del self._deleted[partition]
+            self._led.publish(partition, leader_epoch)
             for cell in cells:
                 self._cells[cell.group.group_id] = cell
                 self._open.load(cell)
-            return True
+            return deleted
 
     def resign(self, partition: int, leader_epoch: int | None) -> list[GroupCell] | None:
         """Gives up a partition that another broker leads, or that is gone (no epoch). Returns its cells, or
@@ -149,6 +184,7 @@ class GroupRegistry:
         for cell in taken:
             del self._cells[cell.group.group_id]
         self._open.drop(partition)
+        self._deleted.pop(partition, None)
         return taken
 
 

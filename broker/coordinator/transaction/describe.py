@@ -34,11 +34,13 @@ class TransactionOverview(NamedTuple):
 
 
 class ListedTransactions(NamedTuple):
-    """The answer to a ListTransactions."""
+    """The answer to a ListTransactions. ``transactions`` are to be iterated over once: a few bytes of a request may ask
+    for all that there are.
+    """
 
     error: Errors
     unknown_states: tuple[str, ...] = ()
-    transactions: tuple[TransactionOverview, ...] = ()
+    transactions: Iterable[TransactionOverview] = ()
 
 
 class TransactionFilter(NamedTuple):
@@ -76,7 +78,7 @@ def listed(
     return ListedTransactions(
         Errors.NONE,
         tuple(sorted(name for name in wanted.states if name not in NAMES)),
-        tuple(
+        (
             TransactionOverview(txn.transactional_id, txn.producer_id, txn.state.name)
             for txn in every
             if wanted.matches(txn, now_ms)

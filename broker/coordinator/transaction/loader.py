@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import structlog
 
@@ -34,7 +34,7 @@ class TransactionReplay(BatchReplay):
 
 def replay(
     log: ReadableLog, partition: int, is_wanted: Callable[[], bool], load_bytes: int
-) -> list[TransactionMetadata] | None:
+) -> Iterator[TransactionMetadata] | None:
     """The transactions in the log. None if the load is no longer wanted. Raises LoadError."""
     result = TransactionReplay()
     if not read_all(log, result, is_wanted, load_bytes):
@@ -48,4 +48,10 @@ def replay(
             reason=result.first_skipped[1],
             action="these changes of transactions are unknown here; kafka-dump-log shows the records",
         )
-    return [TransactionMetadata.of(name, record) for name, record in result.transactions.items()]
+    return _taken_from(result.transactions)
+
+
+def _taken_from(records: dict[str, TransactionRecord]) -> Iterator[TransactionMetadata]:
+    """Takes out one record after the other: to free very many at once would hold the interpreter for long."""
+    while records:
+        yield TransactionMetadata.of(*records.popitem())

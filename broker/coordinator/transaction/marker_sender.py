@@ -16,7 +16,7 @@ from broker.coordinator.transaction.markers import (
     errors_by_producer,
     request_fields,
 )
-from broker.coordinator.transaction.partitions import count
+from broker.coordinator.transaction.partitions import count, in_parts
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import ProtocolError
 from broker.replication.broker_channel import BrokerChannel, ChannelError
@@ -25,6 +25,8 @@ from broker.replication.kept_channel import KeptChannel
 from broker.utils.line_budget import LineBudget
 
 _log = structlog.get_logger(__name__)
+# No leader takes more than 100,000 elements. A batch has less than twice as many partitions, perhaps each in a topic
+# of its own.
 _PARTITIONS_AT_ONCE: Final = 10_000
 _MARKERS_AT_ONCE: Final = 1_000
 _IDLE_S: Final = 60.0
@@ -64,15 +66,19 @@ class MarkerSender:
         self._stopped = False
 
     def send(self, outgoing: Outgoing) -> None:
+        """Has the marker sent, in parts if its partitions are very many."""
+        parts = [
+            outgoing._replace(partitions=some) for some in in_parts(outgoing.partitions, _PARTITIONS_AT_ONCE)
+        ]
         with self._changed:
             if self._stopped:
                 return
             is_taken = self._own_thread is not None or self._start()
             if is_taken:
-                self._queue.append(outgoing)
+                self._queue += parts
                 self._changed.notify()
         if not is_taken:
-            self._failed([outgoing])
+            self._failed(parts)
 
     def _start(self) -> bool:
         """Starts the thread, under the lock. False if the process has no memory or threads left."""

@@ -23,14 +23,15 @@ from broker.coordinator.transaction.metadata import TransactionMetadata, Transit
 from broker.coordinator.transaction.partitions import NO_PARTITIONS, Partitions, common, without
 from broker.coordinator.transaction.records import encode_key, encode_value
 from broker.coordinator.transaction.states import COMPLETED, TransactionState
+from broker.coordinator.transaction.table import PARTS, TransactionTable
 from broker.protocol.errors import Errors
 from broker.protocol.produce_messages import ACKS_ALL
 from broker.utils.clock import Clock
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
-# A batch of tombstones, well below the smallest max.message.bytes that makes sense for the topic.
-_TOMBSTONE_BYTES: Final = 64 << 10
+# A batch of tombstones: some 400, which are made under the lock in a millisecond or two.
+_TOMBSTONE_BYTES: Final = 16 << 10
 _TOMBSTONE_OVERHEAD: Final = 32
 _END_TIMEOUT_MS: Final = 30_000
 
@@ -97,31 +98,39 @@ class TransactionPartition:
         self.partition = partition
         self.coordinator_epoch = coordinator_epoch
         self._parts = parts
-        self._transactions = {txn.transactional_id: txn for txn in transactions}
+        self._transactions = TransactionTable()
         self._lock = threading.Lock()  # lock order 31
         self.is_led = True
-        parts.memory.change(sum(txn.weight for txn in self._transactions.values()))
+        weight = 0
+        for txn in transactions:
+            self._transactions.put(txn)
+            weight += txn.weight
+        parts.memory.change(weight)
 
     @property
     def size(self) -> int:
         """How many transactional ids it has."""
         return len(self._transactions)
 
-    def transactions(self) -> list[TransactionMetadata]:
-        """All of them, to be read without the lock: whoever acts on what it saw checks again under the lock."""
-        with self._lock:
-            return list(self._transactions.values())
+    def transactions(self) -> Iterator[TransactionMetadata]:
+        """All of them, each as it is when its part is reached, to be read without the lock: whoever acts on what it
+        saw checks again under the lock.
+        """
+        for number in range(PARTS):
+            with self._lock:
+                part = self._transactions.part(number)
+            yield from part
 
     def resign(self) -> None:
         """Another broker leads the partition, or nobody: from now on nothing is decided or written here."""
         with self._lock:
             self.is_led = False
-            gone, self._transactions = self._transactions, {}
-        self._parts.memory.change(-sum(txn.weight for txn in gone.values()))
+            gone, self._transactions = self._transactions, TransactionTable()
+        self._parts.memory.change(-gone.clear())
 
     def add(self, txn: TransactionMetadata) -> TransactionMetadata:
         """Adds a new transactional id. Only for a decision, which is made under the lock."""
-        self._transactions[txn.transactional_id] = txn
+        self._transactions.put(txn)
         self._parts.memory.change(txn.weight)
         return txn
 
@@ -199,15 +208,16 @@ class TransactionPartition:
             return
         txn.cancel()
         if txn.was_never_stored:
-            del self._transactions[txn.transactional_id]
+            self._transactions.remove(txn.transactional_id)
             self._parts.memory.change(-txn.weight)
 
     # -- the end of a transaction
 
     def pending_completions(self) -> list[PendingCompletion]:
         """The transactions whose end was decided by an earlier coordinator: right after the load."""
+        ended = [txn for txn in self.transactions() if txn.state in COMPLETED]
         with self._lock:
-            return [self._completion(txn) for txn in self._transactions.values() if txn.state in COMPLETED]
+            return [self._completion(txn) for txn in ended]
 
     def _completion(self, txn: TransactionMetadata) -> PendingCompletion:
         committed = txn.state is TransactionState.PrepareCommit
@@ -251,8 +261,7 @@ class TransactionPartition:
     def expire(self, expiration_ms: int) -> None:
         """Removes the transactional ids that were not used for so long."""
         now_ms = self._parts.clock.wall_ms()
-        due = [txn for txn in self.transactions() if has_expired(txn, expiration_ms, now_ms)]
-        for chunk in _chunks(due):
+        for chunk in _chunks(txn for txn in self.transactions() if has_expired(txn, expiration_ms, now_ms)):
             self._bury(chunk, lambda txn: has_expired(txn, expiration_ms, now_ms))
 
     def _bury(self, chunk: list[TransactionMetadata], is_due: Callable[[TransactionMetadata], bool]) -> None:
@@ -276,7 +285,7 @@ class TransactionPartition:
                 return
             for txn in dying:
                 if error is Errors.NONE:
-                    del self._transactions[txn.transactional_id]
+                    self._transactions.remove(txn.transactional_id)
                     freed += txn.weight
                 else:
                     txn.cancel()
@@ -294,7 +303,7 @@ class TransactionPartition:
             )
 
 
-def _chunks(transactions: list[TransactionMetadata]) -> Iterator[list[TransactionMetadata]]:
+def _chunks(transactions: Iterable[TransactionMetadata]) -> Iterator[list[TransactionMetadata]]:
     """Parts whose tombstones fit a batch."""
     chunk: list[TransactionMetadata] = []
     size = 0

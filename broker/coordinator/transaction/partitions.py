@@ -7,6 +7,7 @@ of very many partitions stays cheap.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -58,6 +59,16 @@ def without(partitions: Partitions, others: Partitions) -> Partitions:
 
 def count(partitions: Partitions) -> int:
     return sum(map(len, partitions.values()))
+
+
+def in_parts(partitions: Partitions, most: int) -> list[Partitions]:
+    """The same partitions, in parts of at most ``most``."""
+    if count(partitions) <= most:
+        return [partitions]
+    every, parts = iter(each_of(partitions)), []
+    while part := partitions_of(islice(every, most)):
+        parts.append(part)
+    return parts
 
 
 def each_of(partitions: Partitions) -> Iterable[TopicPartition]:

@@ -1,8 +1,9 @@
-"""What is to be tried again a little later, all at once."""
+"""What is to be tried again a little later, one after the other."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
@@ -13,12 +14,14 @@ T = TypeVar("T")
 RETRY_MS: Final = 100
 # So that retries take a small part of a CPU, however many transactions wait for a dead leader.
 _PER_MS: Final = 10
+# To free very many at once would hold the interpreter for long.
+_AT_ONCE: Final = 1_000
 
 
 class RetryList(Generic[T]):
     """The things that failed. Thread-safe. One task tries all of them again, after a time that grows with their
-    number. ``schedule`` runs an action after so many milliseconds; ``retry`` gets the things. If it raises, it gets
-    all of them again.
+    number. ``schedule`` runs an action after so many milliseconds; ``retry`` gets the things, a thousand at once. If
+    it raises, it gets these and the later ones again.
     """
 
     def __init__(
@@ -27,7 +30,7 @@ class RetryList(Generic[T]):
         self._schedule = schedule
         self._retry = retry
         self._lock = threading.Lock()  # lock order 56
-        self._things: list[T] = []
+        self._things: deque[T] = deque()
         self._is_scheduled = False
 
     @property
@@ -45,10 +48,13 @@ class RetryList(Generic[T]):
 
     def _run(self) -> None:
         with self._lock:
-            things, self._things = self._things, []
+            things, self._things = self._things, deque()
             self._is_scheduled = False
-        try:
-            self._retry(things)
-        except Exception:
-            _log.exception("retry_failed", things=len(things), action="tried again")
-            self.add(things)
+        while things:
+            some = [things.popleft() for _ in range(min(_AT_ONCE, len(things)))]
+            try:
+                self._retry(some)
+            except Exception:
+                _log.exception("retry_failed", things=len(some) + len(things), action="tried again")
+                self.add([*some, *things])
+                return

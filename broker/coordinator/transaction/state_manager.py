@@ -113,12 +113,13 @@ class TransactionStateManager:
         if not is_published:
             loaded.resign()
             return False
-        say = _log.info if transactions else _log.debug  # most partitions of a young cluster are empty
+        count = loaded.size
+        say = _log.info if count else _log.debug  # most partitions of a young cluster are empty
         say(
             "transactions_loaded",
             partition=partition,
             leader_epoch=leader_epoch,
-            transactional_ids=len(transactions),
+            transactional_ids=count,
             to_complete=len(completions),
             took_ms=self._parts.clock.monotonic_ms() - started_ms,
         )

@@ -8,9 +8,9 @@ Callbacks run on any thread, with no lock held. The API modules handle the wire 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 import structlog
@@ -40,7 +40,9 @@ NO_ROOM: Final = Errors.POLICY_VIOLATION
 # Limits on the lines about time-outs, of which clients can cause as many as they like.
 _LINES_A_SECOND: Final = 10
 _LINES_AT_ONCE: Final = 100
+# Between such parts of a round the scheduler's thread does its other work. 10,000 are looked at in some milliseconds.
 _ABORTS_AT_ONCE: Final = 1_000
+_LOOKS_AT_ONCE: Final = 10_000
 _NONE: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 Respond = Callable[[Errors], None]
@@ -90,7 +92,8 @@ class TransactionCoordinator:
         self._scheduler = scheduler
         self._clock = clock
         self._lines = LineBudget(clock.monotonic_ms, per_second=_LINES_A_SECOND, at_once=_LINES_AT_ONCE)
-        self._late: deque[tuple[TransactionPartition, str]] = deque()  # the scheduler's thread owns it
+        # What a round of aborts has still to look at; the scheduler's thread owns it.
+        self._round: Iterator[tuple[TransactionPartition, TransactionMetadata]] | None = None
         self._active = False
         self.on_election = states.on_election
         self.on_resignation = states.on_resignation
@@ -225,47 +228,61 @@ class TransactionCoordinator:
     def list_transactions(
         self, producer_ids: Collection[int], states: Collection[str], duration_ms: int
     ) -> ListedTransactions:
-        """The transactions of this coordinator. Empty filters and a negative duration match everything."""
+        """The transactions of this coordinator, found as they are iterated over. Empty filters and a negative duration
+        match everything.
+        """
         if not self._active:
             return ListedTransactions(Errors.COORDINATOR_NOT_AVAILABLE)
         if self._states.is_loading:
             return ListedTransactions(Errors.COORDINATOR_LOAD_IN_PROGRESS)
-        every = [txn for led in self._states.partitions() for txn in led.transactions()]
+        every = self._each()
         wanted = describe.TransactionFilter(frozenset(producer_ids), frozenset(states), duration_ms)
         return describe.listed(every, wanted, self._clock.wall_ms())
+
+    def _each(self) -> Iterator[TransactionMetadata]:
+        for _, txn in self._every():
+            yield txn
+
+    def _every(self) -> Iterator[tuple[TransactionPartition, TransactionMetadata]]:
+        for led in self._states.partitions():
+            for txn in led.transactions():
+                yield led, txn
 
     # -- what time brings
 
     def abort_timed_out(self) -> None:
         """Aborts the transactions that took longer than their producers' time-out, and fences the producers."""
-        if self._late:  # those of the last round are not all aborted yet
-            return
-        now_ms = self._clock.wall_ms()
-        self._late += [
-            (led, txn.transactional_id)
-            for led in self._states.partitions()
-            for txn in led.transactions()
-            if decisions.has_timed_out(txn, now_ms)
-        ]
-        self._abort_some()
+        if self._round is None:  # the last one is over
+            self._abort_some(self._every())
 
-    def _abort_some(self) -> None:
+    def _abort_some(self, every: Iterator[tuple[TransactionPartition, TransactionMetadata]]) -> None:
         """In parts, between which the scheduler's thread loads partitions that this broker came to lead."""
-        for _ in range(min(_ABORTS_AT_ONCE, len(self._late))):
-            led, transactional_id = self._late.popleft()
-            try:
-                self._abort(led, transactional_id)
-            except Exception:  # the others must not wait; the next round finds this one again
-                left_out = self._lines.left_out()
-                if left_out is not None:
-                    _log.exception(
-                        "transaction_abort_failed",
-                        transactional_id=transactional_id[:MAX_NAME],
-                        left_out=left_out,
-                        action="tried again",
-                    )
-        if self._late and self._active:
-            self._scheduler.schedule("transaction-abort", self._abort_some)
+        self._round = None
+        now_ms = self._clock.wall_ms()
+        looks = aborts = 0
+        for led, txn in islice(every, _LOOKS_AT_ONCE):
+            looks += 1
+            if decisions.has_timed_out(txn, now_ms):
+                self._try_to_abort(led, txn.transactional_id)
+                aborts += 1
+                if aborts == _ABORTS_AT_ONCE:
+                    break
+        if self._active and (aborts == _ABORTS_AT_ONCE or looks == _LOOKS_AT_ONCE):
+            self._round = every
+            self._scheduler.schedule("transaction-abort", partial(self._abort_some, every))
+
+    def _try_to_abort(self, led: TransactionPartition, transactional_id: str) -> None:
+        try:
+            self._abort(led, transactional_id)
+        except Exception:  # the others must not wait; the next round finds this one again
+            left_out = self._lines.left_out()
+            if left_out is not None:
+                _log.exception(
+                    "transaction_abort_failed",
+                    transactional_id=transactional_id[:MAX_NAME],
+                    left_out=left_out,
+                    action="tried again",
+                )
 
     def remove_expired(self) -> None:
         """Forgets transactional ids that were not used for ``transactional.id.expiration.ms``."""

@@ -14,7 +14,7 @@ from broker.network.request_channel import Request, Verdict
 from broker.protocol.api_keys import APIS, OF_CONSUMER_GROUPS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.framing import response_prefix
-from broker.protocol.primitives import INT32, read_uvarint, skip_tags, write_uvarint
+from broker.protocol.primitives import INT32, LONGEST_STRING, read_uvarint, skip_tags, too_long, write_uvarint
 from broker.server.apis.context import ApiContext
 
 _RANGE = Struct(">hhh")
@@ -60,6 +60,8 @@ def _is_named(body: memoryview) -> bool:
         texts = []
         for _ in range(2):
             size, position = read_uvarint(body, position)
+            if size > LONGEST_STRING + 1:
+                raise too_long(size - 1)
             end = position + max(size - 1, 0)
             if end > len(body):
                 raise ProtocolError(f"truncated ApiVersions: {end} bytes announced, {len(body)} came")

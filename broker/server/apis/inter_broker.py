@@ -76,13 +76,12 @@ def update_metadata(request: Request, message: Any, ctx: ApiContext) -> Fields:
             deleted = ctx.metadata_cache.update(update)
     except KafkaError as error:
         return _refused(error).update_metadata_fields()
-    for topic in {topic_partition.topic for topic_partition in deleted}:
-        if not ctx.metadata_cache.contains(topic):
-            ctx.group_coordinator.on_topic_deleted(topic)
     after = set(ctx.metadata_cache.alive_broker_ids())
     if before != after:
         _log.info("live_brokers_changed", before=sorted(before), after=sorted(after))
         ctx.replica_manager.on_brokers_changed()
+    if deleted:  # before the answer: the controller says of a new topic of the same name afterwards
+        ctx.group_coordinator.on_partitions_deleted(deleted)
     return ControlResponse(Errors.NONE).update_metadata_fields()
 
 

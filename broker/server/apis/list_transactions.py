@@ -11,11 +11,12 @@ from broker.protocol.fields import Fields
 from broker.protocol.listed import Listed
 from broker.protocol.requests import ListTransactionsRequest
 from broker.security.acls import AclOperation, ResourceType
-from broker.server.access import allowed_names
 from broker.server.apis.answer_budget import ROW_BYTES, SETTING, AnswerBudget, text_bytes
 from broker.server.apis.context import ApiContext
 
 _ANY_DURATION: Final = -1
+_DESCRIBE: Final = AclOperation.DESCRIBE
+_TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
 
 
 def handle(request: Request, message: ListTransactionsRequest, ctx: ApiContext) -> Fields:
@@ -24,27 +25,29 @@ def handle(request: Request, message: ListTransactionsRequest, ctx: ApiContext) 
         message.state_filters,
         codec.get(message, "duration_filter", _ANY_DURATION),
     )
-    names = (overview.transactional_id for overview in listed.transactions)
-    seen = allowed_names(ctx, request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)
-    overviews = [overview for overview in listed.transactions if overview.transactional_id in seen]
-    size = sum(ROW_BYTES + text_bytes(overview.transactional_id) for overview in overviews)
+    access = ctx.access
     budget = AnswerBudget(request, ctx.config.int(SETTING))
-    refusal = budget.refusal(size, f"{len(overviews)} transactional ids")
-    if refusal is not Errors.NONE:
-        return _refused(refusal)
-    elements = [
-        codec.encode_element(
-            request.api_key,
-            request.api_version,
-            "transaction_states",
-            {
-                "transactional_id": overview.transactional_id,
-                "producer_id": overview.producer_id,
-                "transaction_state": overview.state,
-            },
+    elements: list[bytes] = []
+    for overview in listed.transactions:
+        name = overview.transactional_id
+        if access is not None and not access.allows(request, _DESCRIBE, _TRANSACTIONAL_ID, name, told=False):
+            continue
+        # At the first one without room the rest is not looked at: it may be hundreds of thousands.
+        refusal = budget.refusal(ROW_BYTES + text_bytes(name), f"transactional id {len(elements) + 1}")
+        if refusal is not Errors.NONE:
+            return _refused(refusal)
+        elements.append(
+            codec.encode_element(
+                request.api_key,
+                request.api_version,
+                "transaction_states",
+                {
+                    "transactional_id": name,
+                    "producer_id": overview.producer_id,
+                    "transaction_state": overview.state,
+                },
+            )
         )
-        for overview in overviews
-    ]
     around = {
         "throttle_time": 0,
         "error_code": listed.error,

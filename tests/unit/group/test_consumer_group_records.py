@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.coordinator.common.records import MalformedRecord
+from broker.coordinator.group.consumer.group import metadata_of
+from broker.coordinator.group.consumer.member import ConsumerMember
 from broker.coordinator.group.consumer.records import (
     ClassicMemberRecord,
     ConsumerGroupKey,
@@ -36,7 +38,7 @@ from broker.coordinator.group.consumer.records import (
 
 TOPIC = uuid.UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
 ID = TOPIC.bytes
-MEMBER = MemberMetadataRecord(None, "r1", "cl", "/1.1.1.1", ("t", "u"), None, 300_000, "uniform")
+MEMBER = MemberMetadataRecord(None, "r1", "cl", "/1.1.1.1", ("t", "u"), "", 300_000, "uniform")
 
 texts = st.text(st.characters(codec="utf-8"), max_size=200)
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -53,7 +55,7 @@ metadata = st.builds(
     texts,
     texts,
     names,
-    st.none() | texts,
+    texts,
     int32,
     st.none() | texts,
     st.none() | classics,
@@ -118,7 +120,7 @@ def test_members_are_byte_for_byte_kafkas():
         b"\x03cl"
         b"\x09/1.1.1.1"
         b"\x03\x02t\x02u"
-        b"\0" + struct.pack(">i", 300_000) + b"\x08uniform"  # no regular expression
+        b"\x01" + struct.pack(">i", 300_000) + b"\x08uniform"  # an empty regular expression
         b"\x01\0\x01\0"  # one tagged field, which is null
     )
     assert encode_member(MEMBER) == encoded
@@ -126,12 +128,24 @@ def test_members_are_byte_for_byte_kafkas():
 
 
 def test_a_member_of_the_consumer_protocol_is_as_kafka_4_1_writes_it():
-    """Without its tagged field, which is null, Kafka 3.9 and 4.1 take it for a member of the classic protocol."""
-    written = bytes.fromhex("000000000263032f6802027400000000010001000100")  # by Kafka 4.1.1, and 3.9.1
-    member = MemberMetadataRecord(None, None, "c", "/h", ("t",), None, 1, None)
+    """It has an empty regular expression, not null. Without its tagged field, which is null, Kafka 3.9 and 4.1 take it
+    for a member of the classic protocol.
+    """
+    written = bytes.fromhex("000000000263032f6802027401000000010001000100")  # by Kafka 4.1.1's coordinator
+    member = MemberMetadataRecord(None, None, "c", "/h", ("t",), "", 1, None)
+    joined = ConsumerMember(
+        "m", client_id="c", client_host="/h", rebalance_timeout_ms=1, subscribed_names=frozenset({"t"})
+    )
+    assert encode_member(metadata_of(joined)) == written
     assert encode_member(member) == written
     assert decode_member(written) == member
     assert decode_member(written[:-4] + b"\0") == member
+
+
+def test_a_null_in_place_of_a_regular_expression_is_none():
+    """Its schema allows it, and Landline wrote it up to 0.4."""
+    written = bytes.fromhex("000000000263032f6802027400000000010001000100")
+    assert decode_member(written).subscribed_regex == ""
 
 
 def test_a_classic_member_is_a_tagged_struct_that_may_be_null():

@@ -132,6 +132,20 @@ def test_a_large_group_is_written_in_batches_that_the_log_takes(world):
     assert world.described() == before
 
 
+@pytest.mark.parametrize("before", [0, 1])
+def test_after_a_batch_that_failed_the_log_gets_no_other_of_the_same_change(world, before):
+    """Kafka reads no tombstone of a member whose assignment has none before it."""
+    world.has_topics(**{f"{n:0200}": 1 for n in range(3_000)})
+    names = [f"{n:0200}" for n in range(2_000)]
+    world.appender.next_errors = [Errors.NONE] * before + [Errors.NOT_ENOUGH_REPLICAS]
+    assert world.enter("a", *names).error is Errors.COORDINATOR_NOT_AVAILABLE
+    assert len(world.appender.log(0).batches) == before
+    assert world.enter("a", *names).error is Errors.NONE
+    known = world.described()
+    world.restart()
+    assert world.described() == known
+
+
 def test_what_is_known_of_too_many_topics_is_computed_again_by_a_new_coordinator(world):
     world.has_topics(**{f"{n:0200}": 1 for n in range(5_000)})
     before = world.enter("a", "none", subscribed_regex=".*").assignment
@@ -197,7 +211,7 @@ def stored_group(epoch, assignment_epoch, *members):
     yield KeyKind.TARGET_METADATA, "", encode_epoch(assignment_epoch)
     yield KeyKind.PARTITION_METADATA, "", encode_topics([TopicRecord(TOPIC, "t", 4)])
     for number, (member_epoch, partitions) in enumerate(members):
-        metadata = MemberMetadataRecord(None, None, "c", "/h", ("t",), None, REBALANCE_MS, None)
+        metadata = MemberMetadataRecord(None, None, "c", "/h", ("t",), "", REBALANCE_MS, None)
         yield KeyKind.MEMBER_METADATA, f"m{number}", encode_member(metadata)
         yield KeyKind.TARGET_MEMBER, f"m{number}", encode_target(owned(*partitions))
         current = CurrentAssignmentRecord(member_epoch, 0, 0, owned(*partitions), {})

@@ -180,8 +180,7 @@ def test_memory_is_given_back_by_who_leaves_expires_or_is_deleted():
         h.commit({TopicPartition("t", number): 1}, group="a")
         h.commit({TopicPartition("u", number): 1}, group="b")
     assert h.held_bytes == recounted_bytes(h.coordinator) > 50_000
-    h.coordinator.on_topic_deleted("t")
-    h.scheduler.run()
+    h.coordinator.on_partitions_deleted([TopicPartition("t", number) for number in range(100)])
     h.coordinator.delete("b", lambda error: None)
     assert h.held_bytes == recounted_bytes(h.coordinator) == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.coordinator.common import partitioning
 from broker.coordinator.common.partitioning import java_hash, partition_for
 from broker.coordinator.group.records import (
     GroupKey,
@@ -53,6 +54,14 @@ def test_hash_is_javas(text, expected):
             expected = expected * 31 + int.from_bytes(units[index : index + 2], "big")
         expected = (expected + (1 << 31)) % (1 << 32) - (1 << 31)
     assert java_hash(text) == expected
+
+
+def test_long_names_are_hashed_and_not_kept():
+    partitioning._kept_hash.cache_clear()
+    assert java_hash("x" * 250) == partitioning._hash("x" * 250)
+    assert partitioning._kept_hash.cache_info().currsize == 0
+    java_hash("x" * 249)
+    assert partitioning._kept_hash.cache_info().currsize == 1
 
 
 def test_partition_of_the_smallest_hash_is_zero():

@@ -383,14 +383,14 @@ def test_classic_members_leave_and_consumers_do_not_by_that_request(world):
     assert [one.member_id for one, _ in world.described().members] == ["a"]
 
 
-def test_a_classic_member_has_a_regular_expression_no_more_but_a_static_member_gives_one_up(world):
-    """As Kafka's records have it: null, and not an empty text."""
+def test_a_classic_member_has_no_regular_expression_and_a_static_member_gives_one_up(world):
+    """As Kafka's records have it: an empty text, and not null."""
     world.enter("a", instance_id="one", subscribed_names=frozenset(), subscribed_regex="t.*")
     world.join(protocols=range_of())
     world.enter("b")
     world.join(protocols=range_of(), instance="one")
     regexes = {one.instance_id: one.subscribed_regex for one, _ in world.described().members if one.classic}
-    assert regexes == {None: None, "one": ""}
+    assert regexes == {None: "", "one": ""}
 
 
 def test_a_classic_member_commits_with_its_generation_in_any_version(world):

@@ -133,6 +133,23 @@ def test_rebalance_that_no_static_member_answers_goes_on_until_one_does(h):
     assert again.result.generation_id == 2
 
 
+@pytest.mark.parametrize("rebalance_ms", [0, -1, -(1 << 31)])
+def test_members_that_need_no_time_to_rejoin_do_not_keep_the_timer_busy(h, rebalance_ms):
+    first, second = h.join(instance="i1"), h.join(instance="i2")
+    h.advance(6_000)
+    for answers, instance in ((second, "i2"), (first, "i1")):
+        h.sync(answers.result, instance=instance)
+    back = h.join(instance="i1", rebalance_ms=rebalance_ms).result
+    h.leave(MemberIdentity(second.result.member_id, "i2"))
+    assert h.state() == "PreparingRebalance", "it was not told yet, and its session goes on"
+    for _ in range(3):
+        rest_ms = h.timer.real.next_due_ms() - h.clock.monotonic_ms()
+        assert rest_ms >= 1_000
+        h.advance(rest_ms)
+        assert h.heartbeat(back, instance="i1") is Errors.REBALANCE_IN_PROGRESS
+    assert h.join(back.member_id, instance="i1", rebalance_ms=rebalance_ms).result.generation_id == 2
+
+
 def test_administrator_removes_a_static_member_by_its_instance_id(h):
     (member,) = h.stable_group(instance="i1")
     assert h.leave(MemberIdentity("", "i1")) == [Errors.NONE]

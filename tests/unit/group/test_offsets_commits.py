@@ -210,8 +210,7 @@ def test_commit_under_way_when_its_topic_is_deleted_does_not_come_back(h, others
     assert h.offsets() == {OTHER: 1, TP: 4, **others}
     h.appender.hold = True
     answers = h.commit({TP: 5})
-    h.coordinator.on_topic_deleted(TP.topic)
-    h.scheduler.run()
+    h.coordinator.on_partitions_deleted([TP, OTHER])
     h.appender.release()
     assert answers.result == {TP: Errors.NONE}
     assert h.offsets() == others
@@ -222,8 +221,7 @@ def test_commit_under_way_when_its_topic_is_deleted_does_not_come_back(h, others
 def test_commit_after_the_deletion_of_its_topic_is_kept_though_one_before_it_ends_later(h):
     h.appender.hold = True
     h.commit({TP: 5})
-    h.coordinator.on_topic_deleted(TP.topic)
-    h.scheduler.run()
+    h.coordinator.on_partitions_deleted([TP])
     h.commit({TP: 0})
     h.appender.release()
     h.appender.release()

@@ -87,6 +87,16 @@ def test_a_tombstone_that_was_not_written_is_told(h, error, told):
     assert delete(h, TP).result == (Errors.NONE, {TP: told})
 
 
+def test_after_tombstones_that_were_not_written_no_others_are(h):
+    many = [TopicPartition("t", number) for number in range(2_500)]
+    h.commit(dict.fromkeys(many, 1))
+    before = h.appender.log(0).log_end_offset
+    h.appender.next_errors = [Errors.NONE, Errors.NOT_ENOUGH_REPLICAS]
+    error, told = delete(h, *many).result
+    assert (error, set(told.values())) == (Errors.NONE, {Errors.COORDINATOR_NOT_AVAILABLE})
+    assert h.appender.log(0).log_end_offset - before == 1_000
+
+
 def test_another_brokers_group_is_refused(h):
     h = Harness(elect=False)
     assert delete(h, TP).result == (Errors.NOT_COORDINATOR, {})

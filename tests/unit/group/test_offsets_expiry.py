@@ -148,8 +148,7 @@ def test_commit_that_meets_a_dying_group_is_told_to_try_again_and_is_not_lost(h)
 
 def test_deleted_topics_offsets_go_and_the_others_stay(h):
     h.commit({TP: 1, TopicPartition("t", 1): 2, OTHER: 3})
-    h.coordinator.on_topic_deleted("t")
-    assert h.scheduler.run() == ["delete-topic-offsets"]
+    h.coordinator.on_partitions_deleted([TP, TopicPartition("t", 1)])
     assert h.offsets() == {OTHER: 3}
     h.restart()
     assert h.offsets() == {OTHER: 3}
@@ -158,9 +157,98 @@ def test_deleted_topics_offsets_go_and_the_others_stay(h):
 def test_deleted_topics_offsets_go_from_groups_with_members_too(h):
     (member,) = h.stable_group()
     h.commit({TP: 1}, member.member_id, 1)
-    h.coordinator.on_topic_deleted("t")
-    h.scheduler.run()
+    h.coordinator.on_partitions_deleted([TP])
     assert (h.offsets(), h.state()) == ({}, "Stable")
+
+
+@pytest.mark.parametrize("others", [0, 10], ids=["one was deleted", "many were deleted"])
+def test_only_the_deleted_partitions_lose_their_offsets(h, others):
+    of_others = [TopicPartition("u", number) for number in range(others)]
+    h.commit({TP: 1, TopicPartition("t", 1): 2, OTHER: 3})
+    h.coordinator.on_partitions_deleted([TP, *of_others])
+    assert h.offsets() == {TopicPartition("t", 1): 2, OTHER: 3}
+
+
+def test_an_offset_for_a_topic_that_was_made_anew_stays_whatever_waits_for_its_turn(h):
+    h.commit({TP: 5})
+    h.coordinator.on_partitions_deleted([TP])
+    assert h.commit({TP: 7}).result == {TP: Errors.NONE}
+    h.scheduler.run()
+    assert h.offsets() == {TP: 7}
+    h.restart()
+    assert h.offsets() == {TP: 7}
+
+
+def test_offsets_of_partitions_that_are_deleted_during_a_load_go_with_the_load(h):
+    h.commit({TP: 1, OTHER: 2})
+    h.commit({TP: 3}, group="g2")
+    h.coordinator.on_election(0, 2)
+    h.coordinator.on_partitions_deleted([TP])
+    h.coordinator.on_partitions_deleted([TopicPartition("t", 1)])
+    h.scheduler.run()
+    assert (h.offsets(), h.offsets("g2")) == ({OTHER: 2}, {})
+    assert h.coordinator._registry.find("g2") is None, "it has nothing left"
+    h.commit({TP: 7})
+    h.restart()
+    assert (h.offsets(), h.offsets("g2")) == ({TP: 7, OTHER: 2}, {})
+
+
+def test_partitions_that_are_deleted_while_the_log_is_being_read_are_not_missed(h):
+    h.commit({TP: 1, OTHER: 2})
+    log = h.appender.log(0)
+    read = log.read_bytes
+
+    def deletes_meanwhile(offset: int, max_bytes: int) -> memoryview:
+        data = read(offset, max_bytes)
+        h.coordinator.on_partitions_deleted([TP])
+        return data
+
+    log.read_bytes = deletes_meanwhile
+    h.coordinator.on_election(0, 2)
+    h.scheduler.run()
+    assert h.offsets() == {OTHER: 2}
+
+
+def test_a_deletion_during_a_load_that_failed_is_not_forgotten_by_the_next_try(h):
+    h.commit({TP: 1, OTHER: 2})
+    h.appender.log(0).broken = True
+    h.coordinator.on_election(0, 2)
+    h.coordinator.on_partitions_deleted([TP])
+    h.scheduler.run()
+    h.appender.log(0).broken = False
+    h.scheduler.run()
+    assert h.offsets() == {OTHER: 2}
+
+
+def test_a_deletion_before_another_broker_was_coordinator_is_its_business(h):
+    h.coordinator.on_election(0, 2)
+    h.coordinator.on_partitions_deleted([TP])
+    h.coordinator.on_resignation(0, 3)
+    elsewhere = h.new_coordinator()
+    here, h.coordinator = h.coordinator, elsewhere
+    elsewhere.on_election(0, 3)
+    h.scheduler.run()
+    h.commit({TP: 7})
+    h.coordinator = here
+    here.on_election(0, 4)
+    h.scheduler.run()
+    assert h.offsets() == {TP: 7}
+
+
+def test_a_load_that_comes_too_late_after_a_deletion_holds_no_memory(h):
+    h.commit({TP: 1, OTHER: 2})
+    h.coordinator.on_election(0, 2)
+    h.coordinator.on_partitions_deleted([TP])
+    append = h.appender
+
+    def resigns_meanwhile(**call):
+        h.coordinator.on_resignation(0, 3)
+        append(**call)
+
+    h.coordinator._store._appender = resigns_meanwhile
+    h.scheduler.run()
+    assert h.held_bytes == 0
+    assert h.coordinator._registry.cells() == []
 
 
 def test_thousands_of_offsets_go_in_batches_of_a_thousand(h):

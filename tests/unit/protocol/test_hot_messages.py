@@ -22,10 +22,12 @@ from broker.protocol.fetch_messages import (
     encode_follower_fetch,
     parse_fetch_response,
 )
-from broker.protocol.fetch_requests import TopicKey
+from broker.protocol.fetch_requests import FetchRequest, TopicKey, parse_fetch_request
+from broker.protocol.leader_tags import NodeEndpoint
 from broker.protocol.primitives import INT32
 from broker.protocol.produce_messages import (
     PartitionResponse,
+    ProduceRequest,
     encode_one_response,
     encode_produce_response,
     parse_produce_request,
@@ -35,6 +37,7 @@ from broker.utils.file_region import FileRegion
 PRODUCE_VERSIONS = range(APIS[ApiKey.PRODUCE].min_version, APIS[ApiKey.PRODUCE].max_version + 1)
 FETCH_VERSIONS = range(APIS[ApiKey.FETCH].min_version, APIS[ApiKey.FETCH].max_version + 1)
 TOPIC_ID = uuid.UUID(int=77)
+LEADERS = [NodeEndpoint(2, "two.example", 9092, "é"), NodeEndpoint(3, "3" * 200, 1)]
 
 
 def _produce_body(version: int) -> bytes:
@@ -67,11 +70,52 @@ def test_every_truncation_of_a_produce_request_is_refused(version: int) -> None:
             parse_produce_request(memoryview(body[:size]), version)
 
 
+@pytest.mark.parametrize("version", range(9, PRODUCE_VERSIONS.stop))
+@pytest.mark.parametrize("place", ["transactional_id", "name"])
+def test_names_in_a_produce_request_are_no_longer_than_kafka_reads(place: str, version: int) -> None:
+    def read(size: int) -> ProduceRequest:
+        text = "é" * (size // 2) + "x" * (size % 2)
+        asked = {"transactional_id": None, "name": "t", place: text}
+        topics = [{"name": asked["name"], "partition_data": [{"index": 0, "records": bytes(40_000)}]}]
+        fields = {
+            "transactional_id": asked["transactional_id"],
+            "acks": 1,
+            "timeout": 1,
+            "topic_data": topics,
+        }
+        body = codec.encode(ApiKey.PRODUCE, version, "request", fields)
+        return parse_produce_request(memoryview(body), version)
+
+    request = read(32_767)
+    assert "é" * 16_383 + "x" in {request.transactional_id, request.topics[0][0]}
+    with pytest.raises(ProtocolError, match="a string of 32768 bytes announced"):
+        read(32_768)
+
+
+@pytest.mark.parametrize("version", range(12, FETCH_VERSIONS.stop))
+def test_names_in_a_fetch_request_are_no_longer_than_kafka_reads(version: int) -> None:
+    def read(size: int) -> FetchRequest:
+        partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}
+        name = {"topic": "x" * size} if version == 12 else {"topic_id": TOPIC_ID}
+        topics = [{**name, "partitions": [partition]}]
+        fields = {"topics": topics, "forgotten_topics_data": [], "max_wait": 0, "min_bytes": 0}
+        fields |= {"rack_id": "r" if version == 12 else "x" * size}
+        fields |= {"replica_id": -1} if version < 15 else {}
+        return parse_fetch_request(
+            memoryview(codec.encode(ApiKey.FETCH, version, "request", fields)), version
+        )
+
+    request = read(32_767)
+    assert "x" * 32_767 in {request.rack, request.topics[0][0]}
+    with pytest.raises(ProtocolError, match="a string of 32768 bytes announced"):
+        read(32_768)
+
+
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 def test_produce_response_is_read_by_kio(version: int) -> None:
     good = PartitionResponse(Errors.NONE, 10, -1, 2)
     bad = PartitionResponse(Errors.NOT_LEADER_OR_FOLLOWER, message="moved", leader=(2, 5))
-    body = encode_produce_response(version, [("t", [(0, good), (1, bad)])], throttle_ms=7)
+    body = encode_produce_response(version, [("t", [(0, good), (1, bad)])], 7, LEADERS)
     decoded = codec.decode(ApiKey.PRODUCE, version, "response", body)
     first, second = decoded.responses[0].partition_responses
     assert (first.base_offset, first.error_code) == (10, 0)
@@ -82,6 +126,8 @@ def test_produce_response_is_read_by_kio(version: int) -> None:
         assert second.error_message == "moved"
     if version >= 10:
         assert (second.current_leader.leader_id, second.current_leader.leader_epoch) == (2, 5)
+        nodes = decoded.node_endpoints
+        assert [(node.node_id, node.host, node.port, node.rack) for node in nodes] == LEADERS
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
@@ -177,7 +223,9 @@ def test_fetch_response_with_converted_records_is_read_by_kio(version: int) -> N
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 def test_fetch_response_is_read_by_kio(version: int, file: io.FileIO) -> None:
-    frame = _bytes(encode_fetch_response(version, 99, _fetched(file, version), session_id=5))
+    frame = _bytes(
+        encode_fetch_response(version, 99, _fetched(file, version), session_id=5, endpoints=LEADERS)
+    )
     assert INT32.unpack_from(frame) == (len(frame) - 4,)
     offset = framing.response_body_offset(ApiKey.FETCH, version, memoryview(frame)[4:])
     decoded = codec.decode(ApiKey.FETCH, version, "response", frame[4 + offset :])
@@ -192,6 +240,9 @@ def test_fetch_response_is_read_by_kio(version: int, file: io.FileIO) -> None:
     if version >= 12:
         assert (diverging.diverging_epoch.epoch, diverging.diverging_epoch.end_offset) == (3, 44)
         assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 8)
+    if version >= 16:
+        nodes = decoded.node_endpoints
+        assert [(node.node_id, node.host, node.port, node.rack) for node in nodes] == LEADERS
 
 
 def test_a_topic_that_was_asked_for_by_no_id_is_answered_with_none() -> None:
@@ -202,7 +253,7 @@ def test_a_topic_that_was_asked_for_by_no_id_is_answered_with_none() -> None:
 
 
 def test_follower_reads_what_the_leader_wrote(file: io.FileIO) -> None:
-    frame = _bytes(encode_fetch_response(17, 99, _fetched(file, 17), session_id=5))
+    frame = _bytes(encode_fetch_response(17, 99, _fetched(file, 17), session_id=5, endpoints=LEADERS))
     received = parse_fetch_response(memoryview(frame)[4 + 5 :])
     plain, diverging, moved, _elsewhere = received.partitions
     assert (plain.topic_id, plain.partition, plain.high_watermark, bytes(plain.records)) == (

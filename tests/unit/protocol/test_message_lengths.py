@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +146,46 @@ def test_struct_that_may_be_null_is_walked(assignment: Any) -> None:
     for more in (b"\0", b"\1\x63\x03abc"):  # without tagged fields, and with one that is not known
         decoded = codec.decode(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, "response", encoded[:-1] + more)
         assert (decoded.assignment is None) == (assignment is None)
+
+
+COMPACT = [
+    pytest.param(key, version, kind, id=f"{key.name}-{version}-{kind}")
+    for key, version in ALL_VERSIONS
+    for kind in ("request", "response")
+    if codec._entity_type(key, version, kind).__flexible__
+]
+
+
+@pytest.mark.parametrize(("key", "version", "kind"), COMPACT)
+def test_no_compact_string_is_longer_than_kafka_reads(key: ApiKey, version: int, kind: codec.Kind) -> None:
+    message = codec.decode(key, version, kind, filled(key, version, kind))
+    for longest, longer in zip(
+        _each_with(message, "x" * 32_767), _each_with(message, "x" * 32_768), strict=True
+    ):
+        codec.decode(key, version, kind, codec.encode(key, version, kind, longest))
+        with pytest.raises(ProtocolError, match="a string of 32768 bytes announced; the most is 32767"):
+            codec.decode(key, version, kind, codec.encode(key, version, kind, longer))
+
+
+def test_compact_bytes_may_be_longer_than_a_string() -> None:
+    token = {"auth_bytes": bytes(40_000)}
+    encoded = codec.encode(ApiKey.SASL_AUTHENTICATE, 2, "request", token)
+    assert codec.decode(ApiKey.SASL_AUTHENTICATE, 2, "request", encoded).auth_bytes == token["auth_bytes"]
+    member = {"member_id": "m", "assignment": bytes(40_000)}
+    sync = {"group_id": "g", "generation_id": 1, "member_id": "m", "assignments": [member]}
+    sync |= {"protocol_type": "consumer", "protocol_name": "range"}
+    encoded = codec.encode(ApiKey.SYNC_GROUP, 5, "request", sync)
+    (given,) = codec.decode(ApiKey.SYNC_GROUP, 5, "request", encoded).assignments
+    assert given.assignment == member["assignment"]
+
+
+def _each_with(message: Any, text: str) -> Iterator[Any]:
+    """The message with this text in the place of one of its strings, each in turn."""
+    for field in fields(message):
+        _, is_array = element_type(field.type)
+        value = getattr(message, field.name)
+        if field.metadata.get("kafka_type") == "string":
+            yield replace(message, **{field.name: (*value[:-1], text) if is_array else text})
+        elif field.metadata.get("kafka_type") is None:
+            for changed in _each_with(value[-1] if is_array else value, text):
+                yield replace(message, **{field.name: (*value[:-1], changed) if is_array else changed})

@@ -14,6 +14,7 @@ from broker.log.log_mover import MOVED_FILE
 from broker.protocol.errors import Errors
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.record.validator import AppendOrigin
+from broker.utils.topic_partition import TopicPartition
 from rig.wait import last_for, wait_until
 from tests.support.replica_world import ME, OTHER, Broker, state, tp
 
@@ -242,6 +243,13 @@ def test_a_replica_that_is_not_here_is_created_where_it_was_asked_for(broker: Br
     assert broker.logs.dir_of(other).path == dirs[0]
     broker.logs.get_or_create(tp(8))
     assert broker.logs.dir_of(tp(8)).path == dirs[1]
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "x" * 32_767, "a/b", ".."])
+def test_where_to_create_what_cannot_be_a_topic_is_not_kept(broker: Broker, dirs, name: str) -> None:
+    never = TopicPartition(name, 0)
+    assert broker.leadership.alter_log_dirs({never: str(dirs[0])}) == {never: Errors.REPLICA_NOT_AVAILABLE}
+    assert broker.logs._preferred == {}
 
 
 def test_a_move_to_a_disk_that_fails_is_given_up(broker: Broker, dirs) -> None:

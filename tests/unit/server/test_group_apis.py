@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
-from broker.protocol.control_messages import MetadataUpdate
+from broker.protocol.control_messages import BrokerInfo, MetadataUpdate, PartitionInfo
+from broker.protocol.epochs import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
 from broker.protocol.errors import Errors, KafkaError
 from broker.server.apis import (
     delete_groups,
     describe_groups,
     find_coordinator,
     heartbeat,
+    inter_broker,
     join_group,
     leave_group,
     list_groups,
@@ -55,7 +59,10 @@ class Context(ApiTalk):
         self.harness = Harness(**config)
         self.group_coordinator = self.harness.coordinator
         self.clock = self.harness.clock
-        super().__init__(MODULES, self.harness.config)
+        self.broker_epoch = lambda: 1
+        self.leadership = SimpleNamespace(obeying=lambda _controller_epoch: nullcontext())
+        of_controller = SimpleNamespace(handle=inter_broker.update_metadata)
+        super().__init__({**MODULES, ApiKey.UPDATE_METADATA: of_controller}, self.harness.config)
 
     def join(self, version: int, member_id: str = "", **fields: Any) -> Any:
         """Joins until there is a generation, coming back with the member id where that is asked."""
@@ -402,3 +409,18 @@ def test_error_of_the_broker_fits_every_version_of_every_api(ctx, key):
         refused = MODULES[key].error_response(message, KafkaError(Errors.UNKNOWN_SERVER_ERROR, "broken"))
         answer = codec.decode(key, version, "response", codec.encode(key, version, "response", refused))
         assert "unknown_server_error" in repr(answer).lower()
+
+
+def test_offsets_of_a_deleted_topic_are_gone_when_the_controller_has_its_answer(ctx):
+    """So its next request, which tells of a new topic of that name, comes after it, and clients' commits after that."""
+    gone, kept = TopicPartition("t", 0), TopicPartition("u", 0)
+    ctx.know("u", 1)
+    ctx.harness.commit({gone: 5, kept: 6})
+    deleted = PartitionInfo(0, LEADER_DURING_DELETE, EPOCH_DURING_DELETE, (), ())
+    update = MetadataUpdate(1, [BrokerInfo(1, {"PLAINTEXT": ("kafka.example", 9092)})], {}, [("t", deleted)])
+    assert ctx.answer(ApiKey.UPDATE_METADATA, 8, **update.fields()).error_code == Errors.NONE
+    assert ctx.harness.offsets() == {kept: 6}
+    ctx.know("t", 1)
+    ctx.harness.commit({gone: 7})
+    ctx.harness.scheduler.run()
+    assert ctx.harness.offsets() == {gone: 7, kept: 6}

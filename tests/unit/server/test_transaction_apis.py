@@ -267,7 +267,7 @@ def test_transactions_are_listed_that_the_client_may_describe(ctx: Context, vers
         assert listed.error_code == Errors.NONE
         return [row.transactional_id for row in listed.transaction_states]
 
-    assert names() == ["tx", "ty"]
+    assert sorted(names()) == ["tx", "ty"]
     assert names(producer_id_filters=[1001]) == ["ty"]
     assert names(state_filters=["Ongoing"]) == []
     ctx.allow((AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "ty"))
@@ -285,6 +285,24 @@ def test_lists_and_descriptions_that_are_too_large_are_refused() -> None:
     names = [f"no-{number}" for number in range(20)]
     found = ctx.answer(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=names)
     assert found.transaction_states[-1].error_code == Errors.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_no_more_ids_are_looked_at_than_an_answer_has_room_for() -> None:
+    ctx = Context(landline_answer_max_bytes=10_000)
+    for number in range(2_000):
+        ctx.init(4, f"tx-{number}")
+    asked: list[str] = []
+
+    def allows(_request: Any, _operation: Any, _kind: Any, name: str, *, told: bool) -> bool:
+        assert not told, "nobody asked for this id"
+        asked.append(name)
+        return True
+
+    ctx.access = SimpleNamespace(allows=allows)
+    filters: dict[str, Any] = {"state_filters": [], "producer_id_filters": []}
+    listed = ctx.answer(ApiKey.LIST_TRANSACTIONS, 1, **filters)
+    assert (listed.error_code, listed.transaction_states) == (Errors.INVALID_REQUEST, ())
+    assert len(asked) < 100
 
 
 @pytest.mark.parametrize("key", MODULES)

@@ -15,9 +15,11 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors
 from broker.replication.broker_channel import BrokerChannel
 from broker.replication.cluster_view import BrokerAddress
+from broker.server import admission
+from broker.utils.topic_partition import TopicPartition
 from rig.wait import wait_until
 from tests.support.scripted_leader import ScriptedLeader
-from tests.support.transaction_fakes import T0, T1, Harness
+from tests.support.transaction_fakes import BROKER, T0, T1, Harness
 
 
 def channel(address: BrokerAddress, client_id: str) -> BrokerChannel:
@@ -189,4 +191,31 @@ def test_an_error_that_kafka_39_does_not_have_is_asked_again(h: Harness, leader:
     correlation_id, message = receive(leader)
     assert message.markers[0].topics[0].partition_indexes == (1,), "the other answers count"
     answer(leader, correlation_id, message)
+    wait_until(lambda: h.state() == "CompleteCommit", what="the end is stored")
+
+
+def test_a_transaction_of_very_many_partitions_is_sent_in_requests_that_a_leader_takes(
+    h: Harness, leader: ScriptedLeader
+) -> None:
+    partitions = [TopicPartition(f"t{number}", 0) for number in range(50_000)]
+    h.cluster.leaders.update(dict.fromkeys(partitions, BROKER))
+    producer = h.producer()
+    h.add(producer, *partitions)
+    assert h.end(producer) is Errors.NONE
+    h.scheduler.run()
+    leader.accept()
+    most, marked = admission.RULES[ApiKey.WRITE_TXN_MARKERS].most_elements, 0
+    while marked < len(partitions):
+        correlation_id, message = receive(leader)
+        assert h.state() == "PrepareCommit"
+        (marker,) = message.markers
+        assert 1 + sum(1 + len(topic.partition_indexes) for topic in marker.topics) <= most
+        marked += len(marker.topics)
+        rows = [
+            {"name": topic.name, "partitions": [{"partition_index": 0, "error_code": Errors.NONE}]}
+            for topic in marker.topics
+        ]
+        body = {"markers": [{"producer_id": marker.producer_id, "topics": rows}]}
+        leader.answer(correlation_id, codec.encode(ApiKey.WRITE_TXN_MARKERS, 1, "response", body))
+    assert marked == len(partitions), "none is sent twice"
     wait_until(lambda: h.state() == "CompleteCommit", what="the end is stored")

@@ -36,6 +36,31 @@ def test_what_fails_until_the_next_try_is_tried_together() -> None:
     assert retries.tried[1:] == [[7]]
 
 
+def test_very_many_are_tried_a_thousand_at_once_and_in_their_order() -> None:
+    retries = Retries()
+    retries.list.add(range(2_500))
+    retries.run()
+    assert [len(some) for some in retries.tried] == [1_000, 1_000, 500]
+    assert [thing for some in retries.tried for thing in some] == list(range(2_500))
+
+
+def test_after_a_failure_the_later_ones_are_tried_again_too() -> None:
+    retries = Retries()
+
+    def retry(some: list[int]) -> None:
+        if some[0] == 1_000 and not retries.tried[1:]:
+            retries.tried.append([])
+            raise RuntimeError("out of memory")
+        retries.tried.append(some)
+
+    retries.list._retry = retry
+    retries.list.add(range(2_500))
+    retries.run()
+    assert retries.list.size == 1_500
+    retries.run()
+    assert [thing for some in retries.tried for thing in some] == list(range(2_500))
+
+
 def test_nothing_is_scheduled_for_nothing() -> None:
     retries = Retries()
     retries.list.add([])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from broker.coordinator.group.append_errors import store_error
 from broker.coordinator.group.consumer.unstored import PendingAnswer, Records, Unstored
-from broker.coordinator.group.messages import Append, AppendDone, Effects, Moment, Reply
+from broker.coordinator.group.messages import Append, AppendDone, Effects, Moment, Reply, first_error
 from broker.protocol.errors import Errors
 
 # A batch of __consumer_offsets may have a megabyte.
@@ -50,19 +50,20 @@ def store_before(unstored: Unstored, record: tuple[bytes, bytes], then: AppendDo
         return [Append((record,), then)]
     *first, last = _store(unstored, lambda _error: [])
     if len(record[1]) > _LARGE_BYTES:
-        return [*first, last, Append((record,), then)]
+        return [*first, last, Append((record,), then, earlier=last.earlier)]
 
     def stored(error: Errors, offset: int, now: Moment) -> Effects:
         return last.then(error, offset, now) + then(error, offset, now)
 
-    return [*first, Append((*last.records, record), stored)]
+    return [*first, Append((*last.records, record), stored, earlier=last.earlier)]
 
 
 def _store(unstored: Unstored, then: Callable[[Errors], Effects]) -> list[Append]:
     """Writes what is not stored, in several batches if it is much. ``then`` gets the first error.
 
-    The batches need not be written together. By the epochs a target that is stored in part is computed again, and
-    no partition is assigned that another member has.
+    The batches need not be written together: by the epochs a target that is stored in part is computed again, and
+    no partition is assigned that another member has. But none is written after one that failed, because Kafka reads
+    some records in their order only.
     """
     number, batches = unstored.take(_batches)
     errors: list[Errors] = []
@@ -74,16 +75,19 @@ def _store(unstored: Unstored, then: Callable[[Errors], Effects]) -> list[Append
             unstored.finish(number, batch, failed=failed)
             effects: Effects = []
             if len(errors) == len(batches):
-                effects += then(_first_error(errors))
+                effects += then(_told(first_error(errors)))
             if failed:
-                refused = _first_error([error])
+                refused = _told(error)
                 effects += [Reply(one.respond, one.refused(refused)) for one in unstored.waited_for(number)]
             effects += [Reply(one.respond, one.result) for one in unstored.ready()]
             return effects
 
         return stored
 
-    return [Append(tuple(batch.items()), appended(batch)) for batch in batches]
+    return [
+        Append(tuple(batch.items()), appended(batch), earlier=lambda: first_error(errors))
+        for batch in batches
+    ]
 
 
 def _batches(records: Records) -> list[Records]:
@@ -99,7 +103,7 @@ def _batches(records: Records) -> list[Records]:
     return batches
 
 
-def _first_error(errors: Iterable[Errors]) -> Errors:
+def _told(error: Errors) -> Errors:
     """A consumer takes no other error for a passing one."""
-    mapped = store_error(next((one for one in errors if one is not Errors.NONE), Errors.NONE))
+    mapped = store_error(error)
     return Errors.COORDINATOR_NOT_AVAILABLE if mapped is Errors.REBALANCE_IN_PROGRESS else mapped

@@ -49,7 +49,7 @@ class ConsumerMember:
     client_host: str = ""
     rebalance_timeout_ms: int = NO_REBALANCE_TIMEOUT
     subscribed_names: frozenset[str] = frozenset()
-    subscribed_regex: str | None = None
+    subscribed_regex: str = ""
     server_assignor: str | None = None
     member_epoch: int = JOIN_EPOCH
     previous_epoch: int = JOIN_EPOCH

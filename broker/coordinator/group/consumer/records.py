@@ -93,14 +93,14 @@ class ClassicMemberRecord:
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadataRecord:
-    """A member's ids, client and subscription."""
+    """A member's ids, client and subscription. ``subscribed_regex`` is empty if there is none, as Kafka writes it."""
 
     instance_id: str | None
     rack_id: str | None
     client_id: str
     client_host: str
     subscribed_names: tuple[str, ...]
-    subscribed_regex: str | None
+    subscribed_regex: str
     rebalance_timeout_ms: int
     server_assignor: str | None
     classic: ClassicMemberRecord | None = None
@@ -225,13 +225,15 @@ def _classic_tag(classic: ClassicMemberRecord) -> bytes:
 @told_as_malformed
 def decode_member(value: bytes) -> MemberMetadataRecord:
     """Without the classic field it is a member of the consumer protocol: Kafka leaves it out for a classic one without
-    protocols only, which there is not. Raises :class:`MalformedRecord`.
+    protocols only, which there is not. The regular expression may be null: earlier releases wrote none so.
+
+    Raises :class:`MalformedRecord`.
     """
     reader = _open(value)
     instance_id, rack_id = reader.nullable_string(), reader.nullable_string()
     client_id, client_host = reader.string(), reader.string()
     names = tuple([reader.string() for _ in range(element_count(reader))])
-    regex, rebalance_timeout_ms = reader.nullable_string(), reader.int32()
+    regex, rebalance_timeout_ms = reader.nullable_string() or "", reader.int32()
     server_assignor = reader.nullable_string()
     classic = None
     for tag, position in reader.tags():

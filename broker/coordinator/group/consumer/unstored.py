@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker.protocol.errors import Errors
 
 Records = dict[bytes, bytes | None]
+Place = tuple[int, int]
+"""The number of a write, and the place of a record in it."""
+_LAST: Final[Place] = (sys.maxsize, 0)
 
 
 class PendingAnswer(NamedTuple):
@@ -21,17 +25,18 @@ class PendingAnswer(NamedTuple):
 class Unstored:
     """The records that a group has still to write. The group owns it.
 
-    Invariants: ``noted`` has the last values of those keys that are neither in the log nor being written. An answer
-    waits only for the writes that were in progress when it was given.
+    Invariants: ``noted`` has the last values of those keys that are neither in the log nor being written, in the order
+    of the changes. An answer waits only for the writes that were in progress when it was given.
     """
 
-    __slots__ = ("_in_progress", "_last_writes", "_number", "_waiting", "noted")
+    __slots__ = ("_failed", "_in_progress", "_last_writes", "_number", "_waiting", "noted")
 
     def __init__(self) -> None:
         self.noted: Records = {}
         self._number = 0
         self._in_progress: dict[int, int] = {}  # the batches of each write that are not done
-        self._last_writes: dict[bytes, int] = {}  # the last write of each key that is being written
+        self._last_writes: dict[bytes, Place] = {}  # the last write of each key that is being written
+        self._failed: dict[bytes, Place] = {}  # where those of the noted were that were written in vain
         self._waiting: list[
             tuple[int, PendingAnswer]
         ] = []  # each with the write for which it waits, and those before
@@ -47,6 +52,7 @@ class Unstored:
 
     def note(self, key: bytes, value: bytes | None) -> None:
         self.noted.pop(key, None)  # the order is that of the last changes
+        self._failed.pop(key, None)
         self.noted[key] = value
 
     def note_all(self, records: Records) -> None:
@@ -57,11 +63,11 @@ class Unstored:
 
     def take(self, split: Callable[[Records], list[Records]]) -> tuple[int, list[Records]]:
         """The number of a write and its batches, as ``split`` makes them of the records to write now."""
-        records, self.noted = self.noted, {}
+        records, self.noted, self._failed = self.noted, {}, {}
         batches = split(records)
         self._number += 1
         self._in_progress[self._number] = len(batches)
-        self._last_writes.update(dict.fromkeys(records, self._number))
+        self._last_writes.update({key: (self._number, place) for place, key in enumerate(records)})
         return self._number, batches
 
     def finish(self, number: int, batch: Records, *, failed: bool) -> None:
@@ -73,12 +79,16 @@ class Unstored:
             del self._in_progress[number]
         again: Records = {}
         for key, value in batch.items():
-            if self._last_writes.get(key) == number:
+            written = self._last_writes.get(key)
+            if written is not None and written[0] == number:
                 del self._last_writes[key]
                 if failed and key not in self.noted:
                     again[key] = value
+                    self._failed[key] = written
         if again:
-            self.noted = {**again, **self.noted}
+            again.update(self.noted)
+            places = self._failed
+            self.noted = {key: again[key] for key in sorted(again, key=lambda one: places.get(one, _LAST))}
 
     # -- answers
 
