@@ -17,6 +17,12 @@ BROKERS_PER_HOST ?= 1
 IMAGE ?=
 # An inventory of real hosts; empty: the lab's inventory.
 INVENTORY ?=
+COMMA := ,
+ifneq ($(INVENTORY),)
+ifeq ($(findstring $(COMMA),$(INVENTORY))$(wildcard $(INVENTORY)),)
+$(error INVENTORY is $(INVENTORY), which is not there)
+endif
+endif
 # The plan of `make plan` and `make apply`.
 PLAN ?= build/plan.json
 # Additional arguments for `python -m tools.release`, for example RELEASE_ARGS="--platform cp311-x86_64".

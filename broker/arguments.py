@@ -41,8 +41,9 @@ environment:
   LANDLINE_LOG_LEVEL    debug, info, warning or error
   LANDLINE_LOG_FORMAT   logfmt, or json for one JSON object per line
 
-exit codes: 0 done, or stopped as asked, 1 failed, 2 wrong arguments, 69 no ZooKeeper, 75 not now or not yet
-(may-stop, await-return, rebalance, drain, fill), 78 wrong configuration, 130 forced by a second ^C."""
+exit codes: 0 done, or stopped as asked, 1 failed, 2 wrong arguments, 66 no metadata tree (metadata backup), 69 no
+ZooKeeper (may-stop, await-return, metadata), 75 not now or not yet (may-stop, await-return, rebalance, drain, fill),
+78 wrong configuration, 130 forced by a second ^C."""
 
 
 # Where a deploy writes a broker's properties.
@@ -191,8 +192,8 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
 
 def _add_moves(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     end = (
-        "All state is the cluster's: run again, it goes on. An interrupt takes its moves and throttles back. Exit code "
-        "75 means that it is not done yet (--within)."
+        "All state is the cluster's: run again, it goes on. An interrupt takes its moves and their throttles back. One "
+        "at a time moves partitions: others are refused. Exit code 75 means that it is not done yet (--within)."
     )
     rebalance = add(
         "rebalance",
@@ -240,7 +241,27 @@ def _add_moves(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
             default=50 << 20,
             help="bytes per second for each broker, in and out; 52428800",
         )
-        command.add_argument("--pause", action="store_true", help="take its moves and throttles back instead")
+        command.add_argument(
+            "--pause",
+            action="store_true",
+            help="take all such moves and throttles back instead, whoever has the turn to move partitions",
+        )
+        command.add_argument(
+            "--holder",
+            metavar="NAME",
+            help="who has the turn; commands of one run have one name, and keep the turn between them",
+        )
+        command.add_argument(
+            "--held",
+            action="store_true",
+            help="go on only if the holder still has the turn of the command before",
+        )
+        command.add_argument(
+            "--keep",
+            metavar="SECONDS",
+            type=_seconds,
+            help="when done, leave the turn to the holder's next command for so long",
+        )
         command.add_argument("--dry-run", action="store_true", help="only say what it would do")
         command.add_argument(
             "--within", metavar="SECONDS", type=_seconds, help="how long to work; until done"

@@ -4,7 +4,8 @@
 
 Writes to build/release:
 
-- ``landline-VERSION-PLATFORM.tar`` for each platform: the broker's wheel, the wheels that it needs, and their hashes
+- ``landline-VERSION-PLATFORM.tar`` for each platform: the broker's wheel, the wheels that it needs, and their hashes;
+  and the journal shipper's wheel
 - ``landline-cluster-VERSION.tar.gz``: the collection landline.cluster that deploys it, for ansible-galaxy
 - ``landline-VERSION-source.tar.gz``: the checkout
 - ``landline-VERSION.cdx.json``: what is in it, as CycloneDX 1.6
@@ -44,6 +45,8 @@ from tools import collection
 from tools.build_lock import alone
 from tools.wheelhouse import (
     ROOT,
+    SHIPPER_CLIENT,
+    SHIPPER_KEY,
     download,
     packed,
     platforms,
@@ -139,8 +142,10 @@ class Release:
         """What an earlier run has made of this version; None: nothing."""
         return json.loads(self._manifest.read_text()) if self._manifest.is_file() else None
 
-    def make(self, source: Sources, requirements: str, hosts: Iterable[str]) -> None:
-        """Adds the platforms that are not there yet. `SystemExit` if the version was made of other sources."""
+    def make(self, source: Sources, requirements: str, shipper: str, hosts: Iterable[str]) -> None:
+        """Adds the platforms that are not there yet. ``shipper`` is what the journal shipper needs. `SystemExit` if the
+        version was made of other sources.
+        """
         made = self.made()
         if made is not None and made["sources"] != source.digest:
             raise SystemExit(
@@ -158,18 +163,22 @@ class Release:
             own = build_wheels(Path(directory), compiled=self._compiled)
             for platform in missing:
                 click.secho(f"release: {self.version} for {platform}", fg="cyan", err=True)
-                archives[platform] = self._archive(platform, fitting(own, platform), requirements)
+                archives[platform] = self._archive(platform, fitting(own, platform), requirements, shipper)
         self._describe(source, archives)
 
-    def _archive(self, platform: str, own: list[Path], requirements: str) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory() as directory:
-            download(Path(directory), requirements, platform)
-            others = list(Path(directory).glob("*.whl"))
-            content = packed(self.version, own, others, requirements)
-            hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (*own, *others)}
+    def _archive(self, platform: str, own: list[Path], requirements: str, shipper: str) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as broker, tempfile.TemporaryDirectory() as beside:
+            download(Path(broker), requirements, platform)
+            download(Path(beside), shipper, platform)
+            others, shippers = list(Path(broker).glob("*.whl")), list(Path(beside).glob("*.whl"))
+            content = packed(self.version, own, others, requirements, shippers)
+            wheels = (*own, *others, *shippers)
+            hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels}
+            shipped = sorted(path.name for path in shippers)
         name = f"landline-{self.version}-{platform}.tar"
         replace(self._out / name, content)
-        return {"file": name, "sha256": hashlib.sha256(content).hexdigest(), "wheels": hashes}
+        sha256 = hashlib.sha256(content).hexdigest()
+        return {"file": name, "sha256": sha256, "wheels": hashes, SHIPPER_KEY: shipped}
 
     def _describe(self, source: Sources, archives: Mapping[str, Any]) -> None:
         """Writes the other files, the manifest last: a version without one is not complete."""
@@ -186,6 +195,7 @@ class Release:
             "commit": source.commit,
             "sources": source.digest,
             "archives": dict(sorted(archives.items())),
+            SHIPPER_KEY: sorted({name for each in archives.values() for name in each.get(SHIPPER_KEY, ())}),
             "collection": {"file": name, "sha256": hashlib.sha256(content).hexdigest()},
             "jars": {jar.file_name: jar.sha256 for jar in jars.CONNECTOR},
         }
@@ -244,7 +254,8 @@ def main(hosts: tuple[str, ...], out: Path, compiled: bool | None, allow_dirty: 
     lock = (ROOT / "requirements.lock").read_text()
     requirements = requirements_of((Requirement(line).name for line in project["dependencies"]), lock)
     with alone(ROOT / "build" / ".wheelhouse.lock"):
-        Release(version, out, compiled=is_compiled).make(source, requirements, hosts or PLATFORMS)
+        shipper = requirements_of([SHIPPER_CLIENT], lock)
+        Release(version, out, compiled=is_compiled).make(source, requirements, shipper, hosts or PLATFORMS)
     click.secho(
         f"release: {out} has landline {version}. Deploy it by landline_version: {version} in the inventory",
         fg="green",

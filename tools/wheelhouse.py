@@ -3,7 +3,8 @@
     python -m tools.wheelhouse     writes build/dist/ and build/wheelhouse-shipper/
 
 build/dist has release.json and the archives that it names: one for each Python that a host may have, on machines
-like this one. build/wheelhouse-shipper has the client for the journal shipper of each host. The closure of the
+like this one. The client for the journal shipper of each host is in them too; it comes from build/wheelhouse-shipper.
+The closure of the
 broker's dependencies comes from the environment that `make setup` made. Versions and hashes come from
 requirements.lock, and pip checks them. Nothing is built or fetched again if its inputs did not change. The
 release's name contains a hash of its content, so other code goes to another directory on the hosts. Builds run
@@ -38,6 +39,10 @@ ROOT = Path(__file__).resolve().parent.parent
 WHEELHOUSE = ROOT / "build" / "wheelhouse"
 SHIPPER_WHEELHOUSE = ROOT / "build" / "wheelhouse-shipper"
 SHIPPER_CLIENT = "kafka-python"
+# Where archives have it: apart from what the broker is installed from. roles/broker/vars knows the same.
+SHIPPER = "journal-shipper"
+# By this release.json and a release's manifest tell that it is there.
+SHIPPER_KEY = "journal_shipper"
 DIST = ROOT / "build" / "dist"
 # The Pythons that hosts may have, as a wheel's name has them; roles/common knows the same.
 PYTHONS = ("cp311", "cp312", "cp313")
@@ -144,13 +149,16 @@ def source_files() -> list[Path]:
     ]
 
 
-def packed(version: str, own: Iterable[Path], others: Iterable[Path], requirements: str) -> bytes:
+def packed(
+    version: str, own: Iterable[Path], others: Iterable[Path], requirements: str, shipper: Iterable[Path]
+) -> bytes:
     """The archive that a host installs: the broker's own wheels, of which pip takes the one that fits best, those that
-    it needs, and the pins and hashes of all.
+    it needs, and the pins and hashes of all; and the journal shipper's.
     """
     own = sorted(own)
     hashes = (f" --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}" for wheel in own)
     contents = {path.name: path.read_bytes() for path in (*own, *others)}
+    contents |= {f"{SHIPPER}/{path.name}": path.read_bytes() for path in shipper}
     contents["requirements.txt"] = f"{requirements}landline=={version}{''.join(hashes)}\n".encode()
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
@@ -163,8 +171,11 @@ def packed(version: str, own: Iterable[Path], others: Iterable[Path], requiremen
 
 def pack(version: str, own: Iterable[Path], requirements: str, hosts: Iterable[str]) -> dict[str, Any]:
     """Writes the archives of the working tree for these platforms and returns the content of release.json."""
+    shipper = shipper_wheels()
     contents = {
-        platform: packed(version, fitting(own, platform), (WHEELHOUSE / platform).glob("*.whl"), requirements)
+        platform: packed(
+            version, fitting(own, platform), (WHEELHOUSE / platform).glob("*.whl"), requirements, shipper
+        )
         for platform in hosts
     }
     release = f"{version}-{digest(contents.items())[:10]}"
@@ -173,7 +184,13 @@ def pack(version: str, own: Iterable[Path], requirements: str, hosts: Iterable[s
         archive = DIST / f"landline-{release}-{platform}.tar"
         replace(archive, content)
         archives[platform] = {"file": archive.name, "sha256": hashlib.sha256(content).hexdigest()}
-    return {"release": release, "version": version, "archives": archives}
+    names = {SHIPPER_KEY: [wheel.name for wheel in shipper]}
+    return {"release": release, "version": version, "archives": archives, **names}
+
+
+def shipper_wheels() -> list[Path]:
+    """The journal shipper's wheels, which are the same for all platforms."""
+    return sorted(SHIPPER_WHEELHOUSE.glob("*.whl"))
 
 
 def build(project: dict[str, Any], requirements: str, hosts: list[str], *, compiled: bool) -> None:
@@ -181,6 +198,7 @@ def build(project: dict[str, Any], requirements: str, hosts: list[str], *, compi
     inputs = [(str(path.relative_to(ROOT)), path.read_bytes()) for path in source_files()]
     inputs += [("requirements", requirements.encode()), ("platforms", " ".join(hosts).encode())]
     inputs += [("compiled", str(compiled).encode())]
+    inputs += [(f"{SHIPPER}/{wheel.name}", wheel.read_bytes()) for wheel in shipper_wheels()]
     stamp, key = DIST / ".key", digest(inputs)
     if is_fresh(stamp, key):
         click.echo(

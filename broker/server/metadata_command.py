@@ -23,13 +23,18 @@ from broker.server.zookeeper_access import access_from
 from broker.zookeeper.access import ZooKeeperAccess
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.connect_string import parse_connect_string
-from broker.zookeeper.store import StoreError
-from broker.zookeeper.tree_backup import Backup, BackupError, cluster_id_of, decode, encode
+from broker.zookeeper.store import ConnectionLossError, ConnectTimeoutError, SessionExpiredError, StoreError
+from broker.zookeeper.tree_backup import Backup, BackupError, NoClusterError, cluster_id_of, decode, encode
 from broker.zookeeper.tree_copy import read_tree, write_tree
 from broker.zookeeper.znodes import BadZnodeError
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
+# EX_NOINPUT and EX_UNAVAILABLE of sysexits.h. Whoever wants to restore a tree has to know that it is gone, and not that
+# it could not be read for any other reason.
+EXIT_NO_TREE: Final = 66
+EXIT_NO_ZOOKEEPER: Final = 69
+_AWAY: Final = (ConnectTimeoutError, ConnectionLossError, SessionExpiredError)
 _SESSION_MS: Final = 20_000
 
 Complain = Callable[[str], None]
@@ -58,7 +63,7 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
         print(work(options.file, _Tree(connect, access), _cluster_id(properties)))
     except (BackupError, BadZnodeError, ConfigError, StoreError, OSError) as error:
         complain(f"{options.verb} of {options.file} with {connect}: {error}")
-        return EXIT_FAILED
+        return _exit_code(error, options.verb)
     return EXIT_DONE
 
 
@@ -78,8 +83,14 @@ def _tree(source: str, connect: str, properties: Mapping[str, str], complain: Co
             store.close()
     except (ConfigError, StoreError, OSError) as error:
         complain(f"tree of {connect}: {error}")
-        return EXIT_FAILED
+        return _exit_code(error, "tree")
     return EXIT_DONE
+
+
+def _exit_code(error: Exception, verb: str) -> int:
+    if isinstance(error, NoClusterError) and verb == "backup":
+        return EXIT_NO_TREE
+    return EXIT_NO_ZOOKEEPER if isinstance(error, _AWAY) else EXIT_FAILED
 
 
 def _cluster_id(properties: Mapping[str, str]) -> str | None:

@@ -1,7 +1,7 @@
 """`landline rebalance`, `landline drain` and `landline fill`: move partitions, or fill an empty broker, under throttle.
 
 All state is the cluster's, so each may be ended at any time and run again. `moves.planner` and `moves.judge` decide,
-`moves.admin` asks the brokers.
+`moves.admin` asks the brokers, and `moves.turn` keeps others away meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager
 from functools import partial
 from threading import Event
 from typing import Any, Final
@@ -30,10 +30,12 @@ from broker.server.moves.judge import (
 )
 from broker.server.moves.layout import Layout, Targets, TooFewError, Wish, added, amount, of_brokers
 from broker.server.moves.planner import plan
-from broker.server.moves.work import Decide, Left, WorkDone, in_words, work
+from broker.server.moves.turn import MoveTurn, OwnTurn, lease_of
+from broker.server.moves.work import Decide, Left, MovedCluster, WorkDone, in_words, work
+from broker.server.stopping.may_stop import zookeeper
 from broker.server.zookeeper_access import access_from
 from broker.zookeeper.cluster_store import ClusterStore
-from broker.zookeeper.store import StoreError
+from broker.zookeeper.store import Store, StoreError
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
@@ -41,6 +43,7 @@ EXIT_NOT_YET: Final = 75
 EXIT_INTERRUPTED: Final = 130
 
 _TOLD_MOVES: Final = 20
+_BACK_S: Final = 60
 _SESSION_MS: Final = 20_000
 
 Complain = Callable[[str], None]
@@ -54,25 +57,80 @@ def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
             admin = MoveAdmin(brokers)
             if options.command == "drain" and (options.verify or options.forget):
                 return _verify(admin, options, complain) or _forget(options, properties)
-            try:
-                return _dry_run(admin, options) if options.dry_run else _work(admin, options, complain)
-            except KeyboardInterrupt:
-                work(admin, _decision(options, is_paused=True), _silent, 60, Event().wait)
-                complain(
-                    f"{options.command}: interrupted: its moves and throttles are taken back. Run it again"
-                )
-                return EXIT_INTERRUPTED
+            with _zookeeper(properties) as store:
+                turn = MoveTurn(store)
+                if options.dry_run:
+                    return _dry_run(admin, turn, options)
+                return move(admin, turn, options, complain)
     except (ConfigError, MovesRefusedError, StoreError, TooFewError, *FAILURES) as error:
         complain(f"{options.command}: {error}")
         return EXIT_FAILED
+
+
+def move(
+    admin: MovedCluster,
+    turn: MoveTurn,
+    options: Any,
+    complain: Complain,
+    wait: Callable[[float], object] | None = None,
+) -> int:
+    """Moves partitions while it is this run's turn. Raises :class:`MovesRefusedError` if it is another's, and what the
+    cluster and ZooKeeper say.
+    """
+    own, pause_for, code = OwnTurn(turn, lease_of(options)), wait or Event().wait, EXIT_FAILED
+    try:
+        try:
+            own.begin(is_held=options.held, by_force=options.pause)
+            code = _work(admin, own, options, complain, pause_for)
+        except KeyboardInterrupt:
+            code = EXIT_INTERRUPTED
+            complain(
+                f"{options.command}: interrupted: {_take_back(admin, own, options, pause_for)}. Run it again"
+            )
+    finally:
+        try:
+            _leave(own, options, code)
+        except StoreError as error:
+            complain(f"{options.command}: the turn could not be given back and ends by itself: {error}")
+    return code
+
+
+def _leave(own: OwnTurn, options: Any, code: int) -> None:
+    """Gives the turn back, unless a command of this run follows."""
+    if code == EXIT_DONE and options.keep is not None:
+        own.leave(options.keep)
+    elif code == EXIT_NOT_YET and options.holder:
+        own.leave()
+    else:
+        own.end()
+
+
+def _take_back(admin: MovedCluster, own: OwnTurn, options: Any, pause_for: Callable[[float], object]) -> str:
+    """Takes back what this run has set, and says so. What a broker copies that is filled cannot be."""
+    if options.command == "fill":
+        return "its throttle stays, as long as the broker copies. --pause takes it away"
+    try:
+        back = work(
+            admin,
+            lambda view, _gone: pause(view, by_whoever=False),
+            _silent,
+            _BACK_S,
+            pause_for,
+            keep=own.keep,
+        )
+    except MovesRefusedError as error:
+        return str(error)
+    if not back.is_done:
+        return f"its moves and throttles could not be taken back within {_BACK_S} s"
+    return "; ".join(("its moves and throttles are taken back", *back.left.waits))
 
 
 def _silent(_: Left) -> None:
     pass
 
 
-def _decision(options: Any, *, is_paused: bool = False) -> Decide:
-    if is_paused or getattr(options, "pause", False):
+def _decision(options: Any) -> Decide:
+    if options.pause:
         return lambda view, _gone: pause(view)
     pace = Pace(options.throttle, getattr(options, "at_once", 10))
     if options.command == "fill":
@@ -92,9 +150,11 @@ def wish_of(options: Any) -> Wish:
     return Wish(excluded=frozenset(options.exclude), capacity=dict(options.capacity))
 
 
-def _work(admin: MoveAdmin, options: Any, complain: Complain) -> int:
+def _work(
+    admin: MovedCluster, own: OwnTurn, options: Any, complain: Complain, pause_for: Callable[[float], object]
+) -> int:
     view = admin.look()
-    if not getattr(options, "pause", False):
+    if not options.pause:
         refuse_foreign_throttles(view.throttles)
     last: list[str] = []
 
@@ -105,7 +165,7 @@ def _work(admin: MoveAdmin, options: Any, complain: Complain) -> int:
             last.append(words)
 
     planned = None if options.pause else _planned(view, options)
-    done = work(admin, _decision(options), tell, options.within, Event().wait)
+    done = work(admin, _decision(options), tell, options.within, pause_for, keep=own.keep)
     running = options.command == "fill" and options.broker[0] in view.layout.racks
     _tell(options, done, planned, is_running=running)
     if not done.is_done and done.left.waits and not options.json:
@@ -119,7 +179,7 @@ def _tell(options: Any, done: WorkDone, planned: dict[str, Any] | None, *, is_ru
         told = {"done": done.is_done, "changed": done.is_changed, "left": left, "plan": planned}
         print(json.dumps({**told, "running": is_running}))
     elif done.is_done:
-        print("done" if done.is_changed else "nothing to do")
+        print("; ".join(("done" if done.is_changed else "nothing to do", *done.left.waits)))
 
 
 def _verify(admin: MoveAdmin, options: Any, complain: Complain) -> int:
@@ -139,24 +199,26 @@ def _verify(admin: MoveAdmin, options: Any, complain: Complain) -> int:
 
 
 def _forget(options: Any, properties: Mapping[str, str]) -> int:
-    """Removes the dynamic configs of brokers that have left the cluster: only they would take that request."""
+    """Removes the dynamic configs of brokers that have left the cluster: only they would take that request. Then the
+    turn of the holder is over, who kept others from moving something there again.
+    """
     if options.forget:
-        from broker.zookeeper.client import ZooKeeperStore
-
-        with closing(
-            ZooKeeperStore(properties.get("zookeeper.connect", ""), _SESSION_MS, access_from(properties))
-        ) as store:
-            store.connect(_SESSION_MS, Event())
+        with _zookeeper(properties) as store:
             for broker in options.broker:
                 if ClusterStore(store).remove_entity_config("brokers", str(broker)):
                     print(f"removed the dynamic configs of broker {broker}")
+            OwnTurn(MoveTurn(store), lease_of(options)).end()
     return EXIT_DONE
+
+
+def _zookeeper(properties: Mapping[str, str]) -> AbstractContextManager[Store]:
+    return zookeeper(properties.get("zookeeper.connect", ""), _SESSION_MS, access_from(properties))
 
 
 # -- plans
 
 
-def _dry_run(admin: MoveAdmin, options: Any) -> int:
+def _dry_run(admin: MovedCluster, turn: MoveTurn, options: Any) -> int:
     view = admin.look()
     if options.command == "fill":
         (broker,) = options.broker
@@ -167,7 +229,7 @@ def _dry_run(admin: MoveAdmin, options: Any) -> int:
         is_changed = not verdict.step.is_nothing
     elif options.pause:
         verdict = pause(view)
-        is_changed = not verdict.is_done
+        is_changed = not verdict.step.is_nothing
         planned = {
             "lines": [f"{len(verdict.step.cancelled)} moves would be taken back"] if is_changed else []
         }
@@ -175,6 +237,9 @@ def _dry_run(admin: MoveAdmin, options: Any) -> int:
         refuse_foreign_throttles(view.throttles)
         planned = _planned(view, options)
         is_changed = planned["partitions"] > 0 or not _is_idle(view, options)
+    held = turn.held()
+    if held is not None and held.lease.holder != options.holder and not options.pause:
+        planned["lines"].append(str(held))
     if options.json:
         running = options.command == "fill" and options.broker[0] in view.layout.racks
         told = {"done": not is_changed, "changed": is_changed, "plan": planned, "left": None}

@@ -28,6 +28,7 @@ _LEFT_OUT: Final = (
     znodes.CONTROLLER,
     PREFERRED_ELECTION,
     "/landline/stop_permit",
+    "/landline/move_turn",
     "/landline/clock",
 )
 _STATE: Final = re.compile(re.escape(znodes.TOPICS) + r"/[^/]+/partitions/\d+/state")
@@ -38,6 +39,10 @@ PRODUCER_IDS_SKIPPED: Final = 1_000_000_000
 
 class BackupError(Exception):
     """The file or the tree is invalid. The message says which, and what to do."""
+
+
+class NoClusterError(BackupError):
+    """The tree has no ``/cluster/id``, without which it is no cluster's."""
 
 
 OPEN_ACL: Final = (Acl("world", "anyone", PERMISSIONS),)
@@ -73,14 +78,14 @@ def is_kept(path: str) -> bool:
 
 
 def cluster_id_of(nodes: Sequence[Node]) -> str:
-    """The cluster id. Raises :class:`BackupError` if there is none."""
+    """The cluster id. Raises :class:`NoClusterError`, and :class:`BackupError` for one that cannot be read."""
     for node in nodes:
         if node.path == znodes.CLUSTER_ID:
             try:
                 return znodes.decode_cluster_id(node.data)
             except znodes.BadZnodeError as error:
                 raise BackupError(str(error)) from error
-    raise BackupError(
+    raise NoClusterError(
         f"there is no cluster: {znodes.CLUSTER_ID} is missing. Check zookeeper.connect, its chroot too"
     )
 

@@ -1,12 +1,17 @@
 # Copyright: The Landline authors
 # SPDX-License-Identifier: Apache-2.0
-"""Turns an Apache Kafka broker's server.properties into the inventory's variables, or says why not. Pure."""
+"""Turns an Apache Kafka broker's server.properties into the inventory's variables, or says why not. Pure, but for the
+look at the inventory's own files.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml  # type: ignore[import-untyped]
 
 KAFKA_PORT = 9092
 DEFAULT_LISTENERS = f"PLAINTEXT://:{KAFKA_PORT}"
@@ -24,6 +29,10 @@ ROLES_OWN = (
     "landline.lifecycle.enable",
     "zookeeper.session.timeout.ms",
 )
+# What begins a template of Ansible's, also in the middle of a password.
+_TEMPLATE = re.compile(r"\A#jinja2:|\{[{%#]")
+# By which names Ansible takes a file for a host's variables, unless there is a directory of the host's name.
+_VARIABLES = ("", ".yml", ".yaml", ".json")
 # Said by variables of their own, or of no use to Landline.
 _ELSEWHERE = ("broker.id", "log.dir")
 
@@ -159,6 +168,62 @@ def migrate_does(host: Mapping[str, Any], to: str) -> str:
     return "controller" if str(looked.get("controller")) == broker_id else "others"
 
 
+def migration_hides(directory: str, name: str) -> list[str]:
+    """Returns the doubts about a host's own variables: beside the directory that gets its settings, Ansible reads no
+    file of the host's name.
+    """
+    files = [each for suffix in _VARIABLES if (each := Path(directory, f"{name}{suffix}")).is_file()]
+    own = Path(directory, name)
+    return [
+        f"{each}: Ansible does not read it beside {own}/, which gets the settings of {name}: move it into that "
+        f"directory, for example to {own}/main.yml"
+        for each in files
+    ]
+
+
+class _Text(str):
+    """A text that is no template, whatever is in it."""
+
+    __slots__ = ()
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Writes variables as Ansible is to read them."""
+
+
+_Dumper.add_representer(_Text, lambda dumper, text: dumper.represent_scalar("!unsafe", str(text), style="'"))
+
+
+def migrated_yaml(variables: Mapping[str, Any]) -> str:
+    """Returns the variables as a file of the inventory. Ansible would take some texts for templates, such as a password
+    with C({#): they are tagged C(!unsafe).
+    """
+    return str(
+        yaml.dump(
+            _plain(variables),
+            Dumper=_Dumper,
+            indent=2,
+            width=200,
+            allow_unicode=True,
+            default_flow_style=False,
+        )
+    )
+
+
+def _plain(value: Any) -> Any:
+    """The value without Ansible's own types, which the dumper does not know."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, str):
+        text = str(value)
+        return _Text(text) if _TEMPLATE.search(text) else text
+    if value is None or isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, int) else float(value)
+
+
 class FilterModule:
     """The class that Ansible loads."""
 
@@ -168,5 +233,7 @@ class FilterModule:
             "migration_doubts": migration_doubts,
             "migration_clashes": migration_clashes,
             "migrate_does": migrate_does,
+            "migrated_yaml": migrated_yaml,
+            "migration_hides": migration_hides,
             "migrate_broker_id": broker_id_of,
         }

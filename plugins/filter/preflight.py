@@ -6,15 +6,24 @@ module_utils/preflight_host.py and preflight_cluster.py.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import yaml  # type: ignore[import-untyped]
+from ansible.errors import AnsibleError
 from ansible_collections.landline.cluster.plugins.filter.broker_listeners import broker_ports
 from ansible_collections.landline.cluster.plugins.module_utils import preflight_cluster as cluster
 from ansible_collections.landline.cluster.plugins.module_utils import preflight_host as one
+from ansible_collections.landline.cluster.plugins.module_utils.preflight_types import (
+    mistyped,
+    options_with_aliases,
+)
+from jinja2 import Undefined
+from jinja2.exceptions import UndefinedError
 
 CHECKS = (
     "groups",
@@ -37,6 +46,19 @@ GROUPS = ("brokers", "zookeeper", "spark_master", "spark_workers", "prometheus")
 _UNITS = "landline-broker@"
 _NEEDS = ("broker_needs", "zookeeper_needs", "spark_needs")
 _ELSEWHERE = ("broker_zookeeper_connect",)
+# The roles, and the groups whose hosts get them.
+_BY_ROLE = {
+    "broker": {"brokers"},
+    "common": {"brokers"},
+    "journal_shipper": {"brokers"},
+    "preflight": set(GROUPS),
+    "prometheus": {"prometheus"},
+    "spark": {"spark_master", "spark_workers"},
+    "zookeeper": {"zookeeper"},
+}
+
+
+T = TypeVar("T")
 
 
 class Finding(NamedTuple):
@@ -73,7 +95,10 @@ def _host(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
         "variables": [each for each in told if each not in _NEEDS],
         "settings": dict(told.get("preflight_settings", {})),
         "needs": preflight_needs(told),
-        "unsettled": list(told.get("preflight_unsettled", [])),
+        "unsettled": [
+            *told.get("preflight_mistyped", {}).get(name, ()),
+            *told.get("preflight_unsettled", []),
+        ],
         "seen": seen,
     }
 
@@ -88,35 +113,37 @@ def preflight_findings(
     hosts = [host for host in hosts if preflight_is_ours(host["groups"])]
     some_run = any(one.has_brokers(host) for host in hosts)
     of_cluster = cluster.cluster_id(hosts)
+    between = {
+        "groups": partial(cluster.groups, groups, GROUPS, _required(hosts, groups)),
+        "variables": partial(cluster.variables, hosts, known),
+        "ids": partial(cluster.ids, hosts),
+        "names": partial(cluster.names, hosts),
+    }
     found = [
-        *(
-            Finding("groups", *_between(each))
-            for each in cluster.groups(groups, GROUPS, _required(hosts, groups))
-        ),
-        *(Finding("variables", *_between(each)) for each in cluster.variables(hosts, known)),
-        *(Finding("ids", *_between(each)) for each in cluster.ids(hosts)),
-        *(Finding("names", *_between(each)) for each in cluster.names(hosts)),
+        Finding(check, tuple(names), what, is_warning)
+        for check, judge in between.items()
+        for names, what, is_warning in _judged(judge, lambda words: ([], words, one.FAULT))
     ]
     for host in hosts:
-        checks = {
-            "reach": one.reach(host, some_run),
-            "settings": one.settings(host),
-            "ports": one.ports(host),
+        checks: dict[str, Callable[[], one.Faults]] = {
+            "reach": partial(one.reach, host, some_run),
+            "settings": partial(one.settings, host),
+            "ports": partial(one.ports, host),
         }
         if one.is_reached(host):
             checks |= {
-                "mounts": one.mounts(host),
-                "space": one.space(host),
-                "memory": one.memory(host),
-                "clock": one.clock(host, now),
-                "time_sync": one.time_sync(host),
-                "versions": one.versions(host),
-                "data": one.data(host, of_cluster),
+                "mounts": partial(one.mounts, host),
+                "space": partial(one.space, host),
+                "memory": partial(one.memory, host),
+                "clock": partial(one.clock, host, now),
+                "time_sync": partial(one.time_sync, host),
+                "versions": partial(one.versions, host),
+                "data": partial(one.data, host, of_cluster),
             }
         found += [
             Finding(check, (host["name"],), what, is_warning)
-            for check, each in checks.items()
-            for what, is_warning in each
+            for check, judge in checks.items()
+            for what, is_warning in _judged(judge, lambda words: (words, one.FAULT))
         ]
     return [
         {**each._asdict(), "hosts": list(each.hosts)} for each in _together(map(_allowed_by(hosts), found))
@@ -130,9 +157,12 @@ def _required(hosts: Iterable[Mapping[str, Any]], groups: Mapping[str, Sequence[
     return ["brokers"] if elsewhere and all(elsewhere) else ["brokers", "zookeeper"]
 
 
-def _between(found: tuple[Sequence[str], str, bool]) -> tuple[tuple[str, ...], str, bool]:
-    hosts, what, is_warning = found
-    return tuple(hosts), what, is_warning
+def _judged(judge: Callable[[], list[T]], fault: Callable[[str], T]) -> list[T]:
+    """What one check found. A value that it cannot read is a fault of that check, and hides nothing of the others."""
+    try:
+        return judge()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return [fault(f"could not be checked: {error}")]
 
 
 def _allowed_by(hosts: Iterable[Mapping[str, Any]]) -> Any:
@@ -158,6 +188,31 @@ def _together(findings: Iterable[Finding]) -> list[Finding]:
         for (check, what, is_warning), names in hosts.items()
     ]
     return sorted(merged, key=lambda each: CHECKS.index(each.check))
+
+
+def preflight_lacking(
+    groups: Mapping[str, Sequence[str]], needed: Iterable[str], sources: Iterable[str]
+) -> str:
+    """Returns what an inventory lacks for a run that is for the needed groups; "" if each has a host."""
+    missing = [name for name in needed if not groups.get(name)]
+    if not missing:
+        return ""
+    others = [name for name, hosts in groups.items() if hosts and name not in (*GROUPS, "all", "ungrouped")]
+    words = [_missing(name, cluster.like(name, others)) for name in missing]
+    if not groups.get("all"):
+        words = ["The inventory has no hosts."]
+    read = ", ".join(map(_source, sources)) or "nowhere"
+    return " ".join([*words, f"It was read from {read}. Nothing was done."])
+
+
+def _missing(name: str, like: str) -> str:
+    return f"The inventory has no host in the group {name}{f': is it {like}?' if like else '.'}"
+
+
+def _source(source: str) -> str:
+    """A source of an inventory: a file, a directory, or names with commas."""
+    is_there = "," in source or Path(source).exists()
+    return source if is_there else f"{source}, which is not there"
 
 
 def preflight_table(findings: Iterable[Mapping[str, Any]], warnings: bool) -> list[str]:
@@ -186,6 +241,33 @@ def preflight_known(roles: str) -> list[str]:
 def _named_in(text: str) -> set[str]:
     """The variables of the inventory that defaults go by, as landline_version."""
     return set(re.findall(r"\b((?:landline|brokers|zookeeper)_[a-z_0-9]+)\b", text))
+
+
+def preflight_mistyped(
+    names: Iterable[str], variables: Mapping[str, Mapping[str, Any]], roles: str
+) -> dict[str, list[dict[str, str]]]:
+    """Returns by host which of its variables are of the wrong type, each with the role; `roles` is their directory."""
+    options = {role: _options(Path(roles, role)) for role in _BY_ROLE}
+    return {name: list(_mistyped(variables[name], options)) for name in names}
+
+
+def _mistyped(
+    told: Mapping[str, Any], options: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> Iterator[dict[str, str]]:
+    groups = set(told.get("group_names", ()))
+    for role, its in options.items():
+        for name in its if groups & _BY_ROLE[role] else ():
+            # One that goes by a role's own variable, or by none, is known within the role only.
+            with contextlib.suppress(AnsibleError, UndefinedError):
+                if name in told and not isinstance(value := told[name], Undefined):
+                    yield from ({"role": role, "msg": what} for what in mistyped(name, value, its[name]))
+
+
+def _options(role: Path) -> dict[str, Mapping[str, Any]]:
+    """The options of a role by their names in an inventory."""
+    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]
+    defaults = yaml.safe_load((role / "defaults/main.yml").read_text())
+    return options_with_aliases(specs["main"]["options"], defaults)
 
 
 def preflight_directories(
@@ -227,9 +309,11 @@ class FilterModule:
             "preflight_needs": preflight_needs,
             "preflight_hosts": preflight_hosts,
             "preflight_findings": preflight_findings,
+            "preflight_lacking": preflight_lacking,
             "preflight_table": preflight_table,
             "preflight_known": preflight_known,
             "preflight_directories": preflight_directories,
+            "preflight_mistyped": preflight_mistyped,
             "preflight_of_brokers": preflight_of_brokers,
             "preflight_megabytes": preflight_megabytes,
         }

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -29,6 +30,31 @@ def spark_version(text: str) -> str:
     """Returns the version in the text of pyspark's version.py; "" if there is none."""
     found = _VERSION.search(text)
     return found[1] if found else ""
+
+
+def spark_keys(read: Iterable[Mapping[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
+    """Returns the keys by host: of those that could be read, by a loop of slurp, else as they were before."""
+    found = {
+        str(each["item"]): b64decode(each["content"]).decode().strip() for each in read if "content" in each
+    }
+    return {**before, **found}
+
+
+def spark_authorized(text: str, masters: Iterable[str], user: str) -> dict[str, str]:
+    """Returns the masters' public keys in an authorized_keys, by the hosts that their comments name."""
+    keys = [line.partition("restrict ")[2].strip() for line in text.splitlines()]
+    return {host: key for host in masters for key in keys if key.endswith(f" {user}@{host}")}
+
+
+def spark_known(text: str, addresses: Mapping[str, str]) -> dict[str, str]:
+    """Returns the hosts' keys in a known_hosts, by host; takes their addresses."""
+    lines = [line.partition(" ") for line in text.splitlines()]
+    return {
+        host: key.strip()
+        for host, address in addresses.items()
+        for name, _unused, key in lines
+        if name == address
+    }
 
 
 def spark_properties(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -95,7 +121,7 @@ def _problems(settings: Mapping[str, Any]) -> Iterator[str]:
         yield f"spark_recovery_mode is NONE with {masters} masters: each would take itself for the only one."
     if settings["recovery_mode"] != "NONE" and not settings["zookeeper"]:
         yield "spark_recovery_mode is ZOOKEEPER, and the group zookeeper has no host."
-    if settings["workers_per_host"] < 1:
+    if int(settings["workers_per_host"]) < 1:
         yield f"spark_workers_per_host is {settings['workers_per_host']}: give 1 or more."
     directory = str(settings["event_log_dir"])
     if directory and not directory.startswith("/") and "://" not in directory:
@@ -117,6 +143,9 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "spark_addresses": spark_addresses,
+            "spark_authorized": spark_authorized,
+            "spark_keys": spark_keys,
+            "spark_known": spark_known,
             "spark_problems": spark_problems,
             "spark_properties": spark_properties,
             "spark_property": spark_property,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -52,10 +53,15 @@ def groups(found: Mapping[str, Collection[str]], known: Sequence[str], required:
     for name in found:
         if name in known or name.startswith(_MADE):
             continue
-        like = difflib.get_close_matches(name, known, 1, _GROUP_LIKENESS)
-        if like and not found.get(like[0]):
-            wrong.append(([], f"no playbook knows the group {name}: is it {like[0]}?", FAULT))
+        meant = like(name, known)
+        if meant and not found.get(meant):
+            wrong.append(([], f"no playbook knows the group {name}: is it {meant}?", FAULT))
     return wrong
+
+
+def like(name: str, names: Iterable[str]) -> str:
+    """Returns the group of these names that a name is almost; "" if it is none."""
+    return next(iter(difflib.get_close_matches(name, list(names), 1, _GROUP_LIKENESS)), "")
 
 
 def variables(hosts: Iterable[Host], known: Collection[str]) -> Findings:
@@ -77,11 +83,16 @@ def variables(hosts: Iterable[Host], known: Collection[str]) -> Findings:
 def ids(hosts: Sequence[Host]) -> Findings:
     """Ids that two have. Ids are for ever, so nothing here chooses another one."""
     owners: dict[tuple[str, str, int], list[str]] = {}
+    found: Findings = []
     for host in hosts:
         for each, numbers in needs(host, "ids"):
             for number in numbers:
-                owners.setdefault((each["id_of"], each["id_by"], int(number)), []).append(host["name"])
-    return [
+                if re.fullmatch(r"-?\d+", str(number)):
+                    owners.setdefault((each["id_of"], each["id_by"], int(number)), []).append(host["name"])
+                else:
+                    what = f"{each['id_of']} {number!r}: {each['id_by']} has to be a whole number"
+                    found.append(([host["name"]], what, FAULT))
+    return found + [
         (
             sorted(set(names)),
             f"{what} {number} is on {' and '.join(names)}: set {by} on every host, with room for more",

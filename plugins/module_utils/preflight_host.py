@@ -155,9 +155,8 @@ def memory(host: Host) -> Faults:
     if has < firm:
         return [(f"{has} MB of memory, {firm} MB wanted by its brokers and ZooKeeper", FAULT)]
     if has < all_of_it:
-        return [
-            (f"{has} MB of memory, {all_of_it} MB wanted with Spark's worker (spark_worker_memory)", WARNING)
-        ]
+        by = "spark_worker_memory, spark_workers_per_host"
+        return [(f"{has} MB of memory, {all_of_it} MB wanted with Spark's workers ({by})", WARNING)]
     return []
 
 

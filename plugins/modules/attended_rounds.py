@@ -10,6 +10,7 @@ module: attended_rounds
 short_description: Run a long command in rounds, and show after each one how far it is
 description:
   - The command gets C(--json) and C(--within). It ends with 0 when all is done, and with 75 when there is more to do.
+  - If it has C(--holder), all rounds but the first get C(--held) as well.
   - A round that is running when the play ends is interrupted, as by C(attended_command).
 author: The Landline authors (!UNKNOWN)
 options:
@@ -36,6 +37,11 @@ RETURN = """
 plan:
   description: What the first round had before it, in numbers and in words (lines).
   type: dict
+  returned: always
+stays:
+  description: What is as it was, and why, in words.
+  type: list
+  elements: str
   returned: always
 took_s:
   description: Seconds that all rounds took.

@@ -246,9 +246,19 @@ def test_three_brokers_of_kafka_become_landlines_and_kafkas_again_under_load_and
         ended = time.monotonic()
         assert set(owners(lab).values()) == {"landline"}
         rows += rows_of(load, lab, KAFKA, "to Landline", began, ended)
-        # The inventory has all now that a deploy goes by.
-        _, said, _ = play(lab, inventory / "hosts.yml", "deploy.yml", "--tags", "broker")
+        # The inventory has all now that a deploy goes by, of ZooKeeper too, whose group it does not have.
+        _, said, _ = play(lab, inventory / "hosts.yml", "deploy.yml")
         assert changed(said) == dict.fromkeys(before, 0)
+        plan = tmp_path / "plan.json"
+        play(
+            lab,
+            inventory / "hosts.yml",
+            "playbooks/plan.yml",
+            "--check",
+            "-e",
+            f"landline_plan_file={plan}",
+        )
+        assert json.loads(plan.read_text())["zookeeper"] == []
         # One host's Kafka does not start any more: Landline goes on there, and the others had their turns or keep it.
         lab.run("h2", "chmod -x /opt/kafka/bin/kafka-server-start.sh")
         back = time.monotonic()

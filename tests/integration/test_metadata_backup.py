@@ -110,6 +110,8 @@ def test_a_broker_starts_on_its_old_data_with_a_restored_tree(tmp_path: Path) ->
         assert (code, "it is damaged" in words) == (1, True), words
         shutil.rmtree(zookeeper.data_dir / "data")
         zookeeper.start()
+        code, words = metadata("backup", tmp_path / "none", properties)
+        assert (code, "there is no cluster" in words) == (66, True), words
         code, words = metadata("restore", file, properties)
         assert (code, words[:9]) == (0, "restored "), words
 

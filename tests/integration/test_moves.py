@@ -149,12 +149,35 @@ def test_one_that_is_paused_from_elsewhere_ends_and_says_so_and_nothing_is_left_
         process.kill()
         process.wait()
     assert process.returncode not in {0, 75}
-    assert "somebody has taken the moves and the throttles back. Run it again to go on" in said
+    assert "has taken the moves and the throttles back. Run it again to go on" in said
     assert moved_now(cluster) == {}
     wait_until(lambda: throttles(cluster) == set(), 10, what="no throttle is set")
     assert {p: set(ids) for p, ids in replicas(cluster.brokers[1], TOPIC).items()} == {
         p: set(ids) for p, ids in before.items()
     }
+    assert run(cluster, "rebalance", "--pause", by=2)["changed"] is False
+
+
+def test_a_second_one_is_refused_by_the_first_ones_name_until_that_has_ended(cluster: Cluster) -> None:
+    named = "--holder=alice@control (run 1a2b3c)"
+    process = subprocess.Popen(argv(cluster, "rebalance", "--throttle=1000", named))
+    try:
+        wait_until(lambda: moved_now(cluster), 60, what="something moves")
+        for command, by in (("drain", 2), ("fill", 3), ("rebalance", 1)):
+            options = () if command == "rebalance" else ("--broker=1",)
+            words = argv(cluster, command, *options, by=by)
+            done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+            assert done.returncode == 1
+            assert f"{command}: alice@control (run 1a2b3c) moves partitions since " in done.stderr
+            assert "by `rebalance`" in done.stderr
+        lines = run(cluster, "drain", "--broker=4", "--dry-run")["plan"]["lines"]
+        assert "alice@control (run 1a2b3c) moves partitions since " in lines[-1]
+        assert len(throttles(cluster)) == 4
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+        process.wait()
     assert run(cluster, "rebalance", "--pause", by=2)["changed"] is False
 
 
@@ -167,7 +190,9 @@ def test_one_that_is_killed_goes_on_beside_somebody_elses_move_and_a_dead_broker
     create_topic(bootstrap(cluster), "loaded", 1, 3)
     with NumberedLoad(bootstrap(cluster), "loaded", 1) as load:
         wait_until(lambda: len(load.acked) > 100, 60)
-        process = subprocess.Popen(argv(cluster, "rebalance", SLOW))
+        # As the rounds of one play: the killed one's turn is over later.
+        mine = "--holder=mine"
+        process = subprocess.Popen(argv(cluster, "rebalance", SLOW, mine))
         try:
             wait_until(lambda: moved_now(cluster), 60, what="something moves")
         finally:
@@ -183,10 +208,10 @@ def test_one_that_is_killed_goes_on_beside_somebody_elses_move_and_a_dead_broker
         # What a broker that is down is to have cannot come into sync.
         cluster.brokers[4].kill()
         wait_until(lambda: 4 not in cluster.brokers[1].view().ports, 60, what="its session has ended")
-        done = run(cluster, "rebalance", FAST, "--within=3", code=75)
+        done = run(cluster, "rebalance", FAST, mine, "--within=3", code=75)
         assert "broker 4 does not run" in done["left"]["words"]
         cluster.brokers[4].start()
-        done = run(cluster, "rebalance", FAST, "--within=120")
+        done = run(cluster, "rebalance", FAST, mine, "--held", "--within=120")
     assert done["done"]
     assert done["changed"]
     assert throttles(cluster) == set()

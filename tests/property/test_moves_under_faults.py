@@ -7,84 +7,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.server.moves.judge import Pace, Step, View, judge, pause
-from broker.server.moves.layout import Layout, TooFewError, Wish, of_brokers
-from broker.server.moves.throttles import ThrottledPairs, Throttles
+from broker.server.moves.judge import Pace, fill, judge, pause
+from broker.server.moves.layout import TooFewError, Wish, of_brokers
+from broker.server.moves.throttles import Throttles
 from tests.support.layouts import layouts
+from tests.support.moved_cluster import Pretended
 
 PACE = Pace(1000, at_once=2)
-
-
-class Pretended:
-    """A cluster as its brokers would show it. A move is done when all its replicas live and time goes on."""
-
-    def __init__(self, layout):
-        self.racks = dict(layout.racks)
-        self.live = set(layout.racks)
-        self.partitions = dict(layout.partitions)
-        self.throttles = Throttles()
-        self.foreign = {}
-
-    def look(self):
-        racks = {broker: self.racks[broker] for broker in sorted(self.live)}
-        shown = {
-            partition: found._replace(
-                leader=next((each for each in found.replicas if each in self.live and each in found.isr), -1)
-            )
-            for partition, found in self.partitions.items()
-        }
-        return View(Layout(racks, shown), self.throttles)
-
-    def take(self, step: Step, parts=4):
-        """Only the first parts of the step, for a run that dies in the middle of it."""
-        actions = [
-            lambda: [self.cancel(each) for each in step.cancelled],
-            lambda: self.put_lists(step.lists),
-            lambda: self.put_rate(step.rate),
-            lambda: [self.move(each, target) for each, target in step.moves.items()],
-        ]
-        for action in actions[:parts]:
-            action()
-
-    def is_listed(self, partition):
-        """Whether a run has begun to move it: what it begins to throttle is its own to whoever looks."""
-        pairs = self.throttles.lists.get(partition.topic, ThrottledPairs())
-        return any(pair.startswith(f"{partition.partition}:") for pair in (*pairs.leaders, *pairs.followers))
-
-    def put_lists(self, lists):
-        found = {
-            topic: each
-            for topic, each in {**self.throttles.lists, **lists}.items()
-            if each != ThrottledPairs()
-        }
-        self.throttles = self.throttles._replace(lists=found)
-
-    def put_rate(self, rate):
-        if rate is not None:
-            self.throttles = self.throttles._replace(leader_rate=rate or None, follower_rate=rate or None)
-
-    def move(self, partition, target):
-        found = self.partitions[partition]
-        assert not found.is_moving, "a move of somebody is changed"
-        new = tuple(each for each in target if each not in found.replicas)
-        if set(new) <= self.live:
-            gone = tuple(each for each in found.replicas if each not in target)
-            self.partitions[partition] = found._replace(replicas=tuple(target), adding=new, removing=gone)
-
-    def cancel(self, partition):
-        assert partition not in self.foreign, "a move of somebody is taken back"
-        found = self.partitions[partition]
-        kept = tuple(each for each in found.replicas if each not in found.adding)
-        self.partitions[partition] = found._replace(replicas=kept + found.removing, adding=(), removing=())
-
-    def go_on(self):
-        for partition, found in self.partitions.items():
-            if self.live.issuperset(found.replicas):
-                self.partitions[partition] = found._replace(
-                    isr=frozenset(found.replicas), adding=(), removing=()
-                )
-                if found.is_moving:
-                    self.foreign.pop(partition, None)
 
 
 def finish(cluster, wish, rounds=400):
@@ -140,3 +69,37 @@ def test_whatever_happens_meanwhile_the_next_run_ends_with_all_moved_and_no_thro
     assert not any(found.is_moving for found in cluster.partitions.values())
     assert of_brokers(cluster.look().layout, drained) == []
     assert {partition: len(found.replicas) for partition, found in cluster.partitions.items()} == factors
+
+
+@settings(max_examples=60, deadline=None)
+@given(layouts(min_brokers=3), st.data())
+def test_while_a_broker_is_filled_no_run_and_no_interrupt_lifts_the_throttle_of_what_it_lacks(layout, data):
+    cluster = Pretended(layout)
+    empty = data.draw(st.sampled_from(sorted(layout.racks)))
+    cluster.filling = {empty}
+    for partition, found in layout.partitions.items():
+        if empty in found.replicas and len(found.replicas) > 1:
+            cluster.partitions[partition] = found._replace(isr=found.isr - {empty})
+    for _ in range(3):
+        cluster.take(fill(cluster.look(), empty, PACE, is_prepared=False).step)
+    try:
+        for _ in range(data.draw(st.integers(1, 12))):
+            wish = data.draw(st.sampled_from((Wish(slack=0), Wish(frozenset({empty}), only_drain=True))))
+            event = data.draw(st.sampled_from(("run", "run", "time", "interrupt")))
+            if event == "run":
+                cluster.take(replace(judge(cluster.look(), wish, PACE).step, elected=()))
+            elif event == "time":
+                cluster.go_on()
+            else:
+                while not (verdict := pause(cluster.look(), by_whoever=False)).is_done:
+                    cluster.take(verdict.step)
+                assert not any(found.adding for found in cluster.partitions.values())
+            for partition, found in cluster.partitions.items():
+                kept = {*found.replicas, *found.removing} - {*found.isr, *found.adding}
+                assert not kept or (cluster.throttles.is_on and cluster.throttles.lists_all(partition, kept))
+        cluster.filling = set()
+        cluster.go_on()
+        finish(cluster, Wish(slack=0))
+    except TooFewError:
+        return
+    assert cluster.throttles == Throttles()

@@ -1,7 +1,8 @@
 """What to do next to a cluster whose partitions move, by what is seen of it. Pure.
 
 All state is the cluster's: moves under way and throttles. So a run that died at any point is resumed by any other one,
-and each look may be the first. Moves that others began are never changed; their partitions count as moved.
+and each look may be the first. Moves that others began are never changed; their partitions count as moved. Two runs of
+ours at once would undo each other: `turn` lets one in at a time.
 
 A step's parts are done in this order: moves taken back, throttled replicas, rate, moves. Throttles are taken away in
 the reverse order, so that lists without any rate are what a run left that died then, and a rate without lists is an
@@ -17,7 +18,13 @@ from typing import Final, NamedTuple
 
 from broker.server.moves.layout import Ids, Layout, PlacedPartition, Targets, Wish, added, of_brokers
 from broker.server.moves.planner import plan
-from broker.server.moves.throttles import ThrottledPairs, Throttles, with_pairs, without_pairs
+from broker.server.moves.throttles import (
+    ThrottledPairs,
+    Throttles,
+    with_filled,
+    with_pairs,
+    without_pairs,
+)
 from broker.utils.topic_partition import TopicPartition
 
 _REORDERED_AT_ONCE: Final = 200
@@ -100,7 +107,10 @@ def judge(view: View, wish: Wish, pace: Pace, gone: Collection[int] = ()) -> Jud
     new = added(layout, left)
     moves, waits = _startable(layout, left, new, ours, pace.at_once)
     if moves:
-        throttled = [(each, layout.partitions[each].replicas, new[each]) for each in moves]
+        filled = throttles.filled(layout.partitions)
+        throttled = [
+            (each, () if each in filled else layout.partitions[each].replicas, new[each]) for each in moves
+        ]
         rate = pace.rate if _differs(throttles, pace.rate) else None
         return Judgement(
             Step(with_pairs(throttles.lists, throttled), rate, moves), is_done=False, left=left, waits=waits
@@ -108,16 +118,14 @@ def judge(view: View, wish: Wish, pace: Pace, gone: Collection[int] = ()) -> Jud
     if ours or new:
         rate = pace.rate if ours and _differs(throttles, pace.rate) else None
         return Judgement(Step(rate=rate), is_done=False, left=left, waits=(*waits, *_holders(layout, ours)))
-    return _finish(view, wish, left, moving)
+    return _finish(view, wish, left)
 
 
-def _finish(
-    view: View, wish: Wish, left: Targets, moving: Mapping[TopicPartition, PlacedPartition]
-) -> Judgement:
+def _finish(view: View, wish: Wish, left: Targets) -> Judgement:
     """Nothing is to be copied any more: throttles go, then the order of replicas changes, then leaders."""
     layout, throttles = view.layout, view.throttles
     waits = [f"{each} is being moved by somebody else" for each in of_brokers(layout, wish.drained)]
-    step = untied(throttles, moving)
+    step = untied(throttles, layout.partitions)
     if step.is_nothing and left:
         behind = [each for each in left if not _is_in_sync(layout.partitions[each], layout)]
         waits += [f"{each} is not in sync" for each in behind]
@@ -126,25 +134,45 @@ def _finish(
     elif step.is_nothing:
         step = Step(elected=_elections(layout, wish))
     is_done = step.is_nothing and not left and not waits and not view.unsettled
-    return Judgement(step, is_done, left, tuple(waits))
+    return Judgement(step, is_done, left, (*waits, *_kept(view)))
 
 
-def pause(view: View) -> Judgement:
-    """The next step towards a cluster without moves of ours, and without throttles."""
+def pause(view: View, *, by_whoever: bool = True) -> Judgement:
+    """The next step towards a cluster without moves of ours, and without throttles. Unless ``by_whoever``, throttles
+    that no move of ours needs stay: an operator's own, and those of a broker that is filled.
+    """
     layout, throttles = view.layout, view.throttles
-    moving = {partition: found for partition, found in layout.partitions.items() if found.is_moving}
-    ours = tuple(partition for partition, found in moving.items() if throttles.is_ours(partition, found))
-    step = Step(rate=0, cancelled=ours) if ours else untied(throttles, moving, always=True)
-    return Judgement(step, is_done=step.is_nothing, left={})
+    ours = tuple(each for each, found in layout.partitions.items() if throttles.is_ours(each, found))
+    if ours:
+        keeps = not by_whoever and throttles.filled(layout.partitions)
+        return Judgement(Step(rate=None if keeps else 0, cancelled=ours), is_done=False, left={})
+    step = untied(throttles, layout.partitions, by_whoever=by_whoever)
+    is_done = step.is_nothing and not view.unsettled
+    return Judgement(step, is_done, left={}, waits=() if by_whoever else _kept(view))
 
 
-def untied(throttles: Throttles, moving: Iterable[TopicPartition], *, always: bool = False) -> Step:
-    """Takes the throttles away, the rate first. An operator's own rate stays, unless ``always``."""
-    if throttles.is_on and (always or throttles.lists):
+def untied(
+    throttles: Throttles, partitions: Mapping[TopicPartition, PlacedPartition], *, by_whoever: bool = False
+) -> Step:
+    """Takes the throttles away, the rate first. Unless ``by_whoever``, what is copied under it and an operator's own
+    rate stay.
+    """
+    moving = [each for each, found in partitions.items() if found.is_moving]
+    filled = {} if by_whoever else throttles.filled(partitions)
+    is_needed = filled or any(throttles.is_ours(each, partitions[each]) for each in moving)
+    if throttles.is_on and not is_needed and (by_whoever or throttles.lists):
         return Step(rate=0)
-    if throttles.is_on or throttles.own_rates:
+    if throttles.own_rates or (throttles.is_on and not throttles.lists):
         return Step()  # pairs of somebody whose throttle is in force
-    return Step(lists=without_pairs(throttles.lists, moving))
+    return Step(lists=without_pairs(throttles.lists, moving, filled))
+
+
+def _kept(view: View) -> tuple[str, ...]:
+    """Whose throttle stays, in words."""
+    throttles = view.throttles
+    filled = throttles.filled(view.layout.partitions) if throttles.is_on else {}
+    names = sorted(map(str, filled))
+    return (f"the throttle of {_few(names)} stays until it is in sync",) if filled else ()
 
 
 def is_paused(before: View, step: Step, now: View, left: Targets) -> bool:
@@ -166,10 +194,10 @@ def fill(view: View, broker: int, pace: Pace, *, is_prepared: bool) -> Judgement
     if is_prepared:
         _refuse_loss(layout, broker)
     if not lacking or (is_prepared and broker in layout.racks):
-        moving = [partition for partition, found in layout.partitions.items() if found.is_moving]
-        step = Step() if is_prepared else untied(throttles, moving)
-        return Judgement(step, is_done=step.is_nothing, left={})
-    lists = with_pairs(throttles.lists, [(partition, (), (broker,)) for partition in lacking])
+        step = Step() if is_prepared else untied(throttles, layout.partitions)
+        return Judgement(step, is_done=step.is_nothing, left={}, waits=_kept(view))
+    moving = {partition for partition, found in layout.partitions.items() if found.is_moving}
+    lists = with_filled(throttles.lists, broker, lacking, moving)
     step = Step(lists, pace.rate if _differs(throttles, pace.rate) else None)
     waits = () if broker in layout.racks or is_prepared else (f"broker {broker} does not run",)
     left = {} if is_prepared else dict.fromkeys(lacking, (broker,))

@@ -3,12 +3,13 @@
 The rate is a dynamic config of the whole cluster. So it is in force at a broker that is away or joins meanwhile, and
 can be taken away then. `kafka-reassign-partitions.sh` sets it for each broker. That is how moves of `landline
 rebalance` are told from those of others, with no state beside the cluster's: a move is ours if the cluster has the
-rate and the topic lists the new replicas.
+rate and the topic lists the new replicas. A broker that is filled is throttled as a follower alone, and a partition
+that is moved also on its leaders: so they are told apart as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from broker.server.moves.layout import PlacedPartition
@@ -66,6 +67,30 @@ class Throttles(NamedTuple):
             and self.own_rates.isdisjoint(found.adding)
         )
 
+    def filled(
+        self, partitions: Mapping[TopicPartition, PlacedPartition]
+    ) -> dict[TopicPartition, tuple[int, ...]]:
+        """The partitions of which brokers that are filled are not in sync yet, and those brokers."""
+        found: dict[TopicPartition, tuple[int, ...]] = {}
+        for topic, listed in self.lists.items():
+            led = {each.partition(":")[0] for each in listed.leaders}
+            for each in listed.followers:
+                number, _, broker = each.partition(":")
+                if number in led or not (number.isdecimal() and broker.isdecimal()):
+                    continue
+                partition = TopicPartition(topic, int(number))
+                placed = partitions.get(partition)
+                if placed is not None and self._is_filled(placed, int(broker)):
+                    found[partition] = (*found.get(partition, ()), int(broker))
+        return found
+
+    def _is_filled(self, placed: PlacedPartition, broker: int) -> bool:
+        return (
+            broker in (*placed.replicas, *placed.removing)
+            and broker not in (*placed.isr, *placed.adding)
+            and broker not in self.own_rates
+        )
+
 
 def pair(partition: TopicPartition, broker: int) -> str:
     return f"{partition.partition}:{broker}"
@@ -75,7 +100,7 @@ def with_pairs(
     lists: Lists, moves: Iterable[tuple[TopicPartition, Iterable[int], Iterable[int]]]
 ) -> dict[str, ThrottledPairs]:
     """The lists that change when these moves are throttled too: of each partition the brokers that may lead it
-    meanwhile, and those that it is copied to.
+    meanwhile, and those that it is copied to. A partition of which a broker is filled is led by nobody here.
     """
     found: dict[str, ThrottledPairs] = {}
     for partition, origin, adding in moves:
@@ -86,15 +111,43 @@ def with_pairs(
     return {topic: after for topic, after in found.items() if after != lists.get(topic, NOBODY)}
 
 
-def without_pairs(lists: Lists, kept: Iterable[TopicPartition]) -> dict[str, ThrottledPairs]:
-    """The lists that change when only pairs of ``kept`` partitions stay."""
+def with_filled(
+    lists: Lists, broker: int, lacking: Iterable[TopicPartition], moving: Collection[TopicPartition]
+) -> dict[str, ThrottledPairs]:
+    """The lists that change when a broker that is filled is throttled as a follower alone. A partition that is moving
+    keeps its leaders.
+    """
     numbers: dict[str, set[str]] = {}
-    for partition in kept:
+    unled: dict[str, set[str]] = {}
+    for partition in lacking:
         numbers.setdefault(partition.topic, set()).add(str(partition.partition))
+        if partition not in moving:
+            unled.setdefault(partition.topic, set()).add(str(partition.partition))
+    found: dict[str, ThrottledPairs] = {}
+    for topic, each in numbers.items():
+        before, gone = lists.get(topic, NOBODY), unled.get(topic, set())
+        leaders = frozenset(one for one in before.leaders if one.partition(":")[0] not in gone)
+        after = ThrottledPairs(leaders, before.followers | {f"{number}:{broker}" for number in each})
+        if after != before:
+            found[topic] = after
+    return found
+
+
+def without_pairs(
+    lists: Lists, moving: Iterable[TopicPartition], filled: Mapping[TopicPartition, Iterable[int]]
+) -> dict[str, ThrottledPairs]:
+    """The lists that change when only the pairs of partitions that move, and of brokers that are filled, stay."""
+    numbers: dict[str, set[str]] = {}
+    pairs: dict[str, set[str]] = {}
+    for partition in moving:
+        numbers.setdefault(partition.topic, set()).add(str(partition.partition))
+    for partition, brokers in filled.items():
+        pairs.setdefault(partition.topic, set()).update(pair(partition, broker) for broker in brokers)
     found: dict[str, ThrottledPairs] = {}
     for topic, before in lists.items():
         stays = numbers.get(topic, set())
-        after = ThrottledPairs(*(_only(pairs, stays) for pairs in before))
+        leaders, followers = (_only(each, stays) for each in before)
+        after = ThrottledPairs(leaders, followers | (before.followers & pairs.get(topic, set())))
         if after != before:
             found[topic] = after
     return found

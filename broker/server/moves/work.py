@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from broker.replication.broker_channel import ChannelError
 from broker.server.moves.judge import Judgement, MovesRefusedError, Step, View, is_paused
 from broker.server.moves.layout import Targets, added
+from broker.zookeeper.store import StoreError
 
 _PAUSE_S: Final = 1.0
 # A broker that was killed or restarted is back by then.
@@ -55,9 +56,11 @@ def work(
     tell: Callable[[Left], None],
     within_s: float | None,
     pause: Callable[[float], object],
+    *,
+    keep: Callable[[], None] = lambda: None,
 ) -> WorkDone:
-    """Works for at most ``within_s`` seconds. Raises what the cluster says; brokers that do not answer are asked again
-    for a minute.
+    """Works for at most ``within_s`` seconds. Raises what the cluster says, and what ``keep`` does if it is not our
+    turn any more; brokers and ZooKeeper, if they do not answer, are asked again for a minute.
     """
     began = answered = time.monotonic()
     dead_since: dict[int, float] = {}
@@ -68,13 +71,14 @@ def work(
         try:
             view = admin.look()
             verdict = decide(view, _gone(view, dead_since, now))
+            keep()
             if before is not None and is_paused(*before, view, verdict.left):
                 raise MovesRefusedError(
                     "somebody has taken the moves and the throttles back. Run it again to go on"
                 )
             refused = () if verdict.step.is_nothing else tuple(admin.take(verdict.step))
             answered, before = time.monotonic(), (view, verdict.step)
-        except ChannelError:
+        except (ChannelError, StoreError):
             if time.monotonic() - answered > _SILENCE_S:
                 raise
         else:

@@ -12,16 +12,15 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Final
 
 from broker.protocol.epochs import NO_EPOCH
+from broker.server.zookeeper_clock import now_ms, since
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.store import BadVersionError, NodeExistsError, NoNodeError, Stat, Store
 from broker.zookeeper.znodes import STRANGE, BadZnodeError, int32, int64, load
 
 PERMIT: Final = "/landline/stop_permit"
-CLOCK: Final = "/landline/clock"
 NOT_NOTED: Final = -1
 _VERSION: Final = 1
 
@@ -60,18 +59,11 @@ class Held:
     remaining_ms: int
 
     def __str__(self) -> str:
+        lease = self.lease
         return (
-            f"the permit is held by {self.lease.holder} for broker {self.lease.broker_id}{self._since()}: it waits "
+            f"the permit is held by {lease.holder} for broker {lease.broker_id}{since(lease.since_ms)}: it waits "
             f"until that broker is back, or the permit expires in {self.remaining_ms / 1000:.0f} s"
         )
-
-    def _since(self) -> str:
-        if self.lease.since_ms == NOT_NOTED:
-            return ""
-        try:
-            return f" since {datetime.fromtimestamp(self.lease.since_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
-        except (OverflowError, ValueError, OSError):
-            return ""  # written by hand
 
     def to_json(self) -> str:
         """For programs: who has it, for which broker, since when (ms since 1970, -1: not noted) and for how long."""
@@ -107,7 +99,7 @@ class StopPermit:
             if present is not None and present.is_of(lease.holder, lease.broker_id):
                 since_ms = present.since_ms
             else:
-                since_ms = self._now_ms()
+                since_ms = now_ms(self._store)
                 remaining_ms = 0 if present is None else stat.mtime_ms + present.for_ms - since_ms
                 if present is not None and remaining_ms > 0:
                     return Held(present, remaining_ms)
@@ -127,7 +119,7 @@ class StopPermit:
         found = self._read()
         if found is None or found[0] is None:
             return None
-        remaining_ms = found[1].mtime_ms + found[0].for_ms - self._now_ms()
+        remaining_ms = found[1].mtime_ms + found[0].for_ms - now_ms(self._store)
         return Held(found[0], remaining_ms) if remaining_ms > 0 else None
 
     def held_by(self, holder: str, broker_id: int) -> Lease | None:
@@ -157,14 +149,6 @@ class StopPermit:
         self._store.ensure_path("/landline")
         with suppress(NodeExistsError):
             self._store.create(PERMIT)
-
-    def _now_ms(self) -> int:
-        """ZooKeeper's current time, as it stamps a write."""
-        try:
-            return self._store.set(CLOCK, b"").mtime_ms
-        except NoNodeError:
-            self._store.ensure_path(CLOCK)
-            return self._store.set(CLOCK, b"").mtime_ms
 
 
 def encode_lease(lease: Lease) -> bytes:

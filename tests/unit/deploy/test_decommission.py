@@ -15,18 +15,22 @@ import pytest
 
 from tests.support.deploy_code import ROOT
 
+# Without `turns` beside it, it is a release before there were turns.
 LANDLINE = """#!/bin/sh
-echo "$*" | sed 's/ .* --broker/ --broker/' >>{told}
+if [ "$2" = --help ]; then cat "$0.turns"; exit 0; fi
+echo "$*" | sed 's/ [^ ]*properties//' >>{told}
 echo '{{"done": true, "changed": true, "left": {{}}, "plan": {{"lines": ["11 replicas"]}}, "running": false}}'
 """
 SYSTEMCTL = """#!/bin/sh
 [ "$1" = is-active ]
 """
 OFF = {"ansible_host": "127.0.0.1", "ansible_port": 1}
+HOLDER = f"--holder=alice@{os.uname().nodename} (decommission h2)"
+DRAIN = "drain --broker=2 --throttle=52428800 --at-once=10"
 EMPTIED = [
-    "drain --broker=2 --throttle=52428800 --at-once=10 --json --within=15",
-    "drain --broker=2 --verify",
-    "drain --broker=2 --forget",
+    f"{DRAIN} {HOLDER} --keep=3600 --json --within=15",
+    f"drain --broker=2 --verify {HOLDER}",
+    f"drain --broker=2 --forget {HOLDER}",
 ]
 
 
@@ -40,6 +44,8 @@ class Site:
             program.parent.mkdir(parents=True)
             program.write_text(text.format(told=directory / "told") if "current" in name else text)
             program.chmod(0o755)
+        self._turns = directory / "current/venv/bin/landline.turns"
+        self._turns.write_text("  --holder NAME  who has the turn\n")
         self._here = {
             "ansible_connection": "local",
             "ansible_python_interpreter": sys.executable,
@@ -69,6 +75,7 @@ class Site:
                 **os.environ,
                 "PATH": f"{self._directory / 'bin'}:{os.environ['PATH']}",
                 "ANSIBLE_HOME": str(self._directory / "ansible"),
+                "USER": "alice",
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -82,6 +89,9 @@ class Site:
     def told(self):
         told = self._directory / "told"
         return told.read_text().splitlines() if told.exists() else []
+
+    def has_no_turns(self):
+        self._turns.unlink()
 
     @property
     def here(self):
@@ -110,6 +120,17 @@ def test_of_a_host_that_is_gone_the_others_do_all_and_what_is_left_is_said(site)
     assert "out of the group brokers before the next deploy" not in said
 
 
+def test_a_release_that_knows_no_turns_is_asked_for_none(site):
+    site.has_no_turns()
+    status, _said = site.decommission(OFF, "-e", "decommission_gone=true")
+    assert status == 0
+    assert site.told == [
+        f"{DRAIN} --json --within=15",
+        "drain --broker=2 --verify",
+        "drain --broker=2 --forget",
+    ]
+
+
 def test_the_brokers_of_another_host_that_is_off_are_not_asked(site):
     status, _said = site.decommission(OFF, "-e", "decommission_gone=true", h0={**OFF, "broker_first_id": 3})
     assert status == 0
@@ -127,4 +148,4 @@ def test_a_dry_run_of_a_host_that_is_gone_changes_nothing(site):
     status, said = site.decommission(OFF, "-e", "decommission_gone=true", "--check")
     assert status == 0
     assert "The cluster does without h2" not in said
-    assert site.told == ["drain --broker=2 --throttle=52428800 --at-once=10 --dry-run --json"]
+    assert site.told == [f"{DRAIN} --dry-run --json"]

@@ -26,6 +26,7 @@ ELSEWHERE = {
     "Read the journal": "a server did not start",
     "Stop where a host has failed": "before a roll, which no part has",
     "Refuse what would part a server from its data": "before the ensemble's steps, which no part has",
+    "Refuse to end the whole ensemble": "before the ensemble's steps, which no part has",
     "Refuse to run a server without its disk": "before the ensemble's steps, which no part has",
     "Tell which brokers were refused, and why": "after a roll",
 }

@@ -1,8 +1,16 @@
 """What playbooks/migrate.yml takes over from a server.properties, and what it refuses by its name."""
 
-import pytest
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
-from tests.support.deploy_code import load
+import pytest
+import yaml
+
+from tests.support.deploy_code import ROOT, load
 
 migrate = load("plugins/filter/migrate.py")
 reader = load("plugins/module_utils/kafka_properties.py")
@@ -52,10 +60,6 @@ def test_every_key_is_carried_and_what_the_role_would_add_keeps_kafkas_default()
 
 def test_the_keys_that_the_role_adds_are_all_known():
     """One that is new in roles/broker/vars must be here, or migrated brokers get it unasked."""
-    import yaml
-
-    from tests.support.deploy_code import ROOT
-
     role = yaml.safe_load((ROOT / "roles/broker/vars/main.yml").read_text())["broker_base_properties"]
     assert set(role) <= {*migrate.ROLES_OWN, "zookeeper.connect"}
 
@@ -138,3 +142,80 @@ def test_the_file_is_the_last_of_the_units_command():
     )
     assert info.config_in(shown) == "/etc/k/server.properties"
     assert info.config_in("{ path=/bin/true ; argv[]=/bin/true }") == ""
+
+
+@pytest.mark.parametrize("file", ["h1.yml", "h1.yaml", "h1.json", "h1"])
+def test_a_file_of_the_hosts_own_variables_that_would_be_hidden_is_named(tmp_path, file):
+    assert migrate.migration_hides(str(tmp_path), "h1") == []
+    (tmp_path / file).write_text("{}")
+    (tmp_path / "h10.yml").write_text("{}")
+    (doubt,) = migrate.migration_hides(str(tmp_path), "h1")
+    assert doubt.startswith(f"{tmp_path}/{file}: Ansible does not read it beside {tmp_path}/h1/, which gets ")
+    if file != "h1":
+        (tmp_path / "h1").mkdir()
+        assert len(migrate.migration_hides(str(tmp_path), "h1")) == 1, "it is hidden already"
+
+
+NO_KAFKA = """#!/bin/sh
+[ "$1" = show ] || exit 0
+printf '%s\\n' LoadState=not-found ActiveState=inactive UnitFileState= User= Group=root ExecStart=
+"""
+
+
+def ansible(directory, program, *arguments):
+    (directory / "bin").mkdir(exist_ok=True)
+    (directory / "bin/systemctl").write_text(NO_KAFKA)
+    (directory / "bin/systemctl").chmod(0o755)
+    here = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "ansible_become": False,
+    }
+    groups = {each: {"hosts": {"h1": here}} for each in ("brokers", "zookeeper")}
+    (directory / "hosts.json").write_text(json.dumps(groups))
+    done = subprocess.run(
+        [Path(sys.executable).with_name(program), "-i", directory / "hosts.json", *arguments],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PATH": f"{directory / 'bin'}:{os.environ['PATH']}",
+            "ANSIBLE_HOME": str(directory / "ansible"),
+            "ANSIBLE_NOCOLOR": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(done.stdout, done.stderr)
+    return done
+
+
+def test_the_playbook_names_it_before_anything_is_written(tmp_path):
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars/h1.yml").write_text("mine: 1")
+    chosen = ("-e", f"broker_dist_dir={ROOT}/none", "-e", "landline_version=0.4.0")
+    done = ansible(tmp_path, "ansible-playbook", "playbooks/migrate.yml", "--check", *chosen)
+    assert done.returncode != 0
+    assert f"{tmp_path}/host_vars/h1.yml: Ansible does not read it" in re.sub(r"\s+", " ", done.stdout)
+    assert not (tmp_path / "host_vars/h1").exists()
+
+
+def test_a_password_that_looks_like_a_template_is_read_as_it_was_written(tmp_path):
+    passwords = {
+        "a": "x{#y",
+        "b": "{{ lookup('pipe', 'id') }}",
+        "c": "{% raw %}'\"\\",
+        "d": "#jinja2: no",
+        "e": "it's: {plain} ü",
+    }
+    found = variables({f"{key}.password": value for key, value in passwords.items()})
+    text = migrate.migrated_yaml(found)
+    assert "num.io.threads: '4'" in migrate.migrated_yaml(variables({"num.io.threads": "4"}))
+    assert "e.password: 'it''s: {plain} ü'" in text
+    (tmp_path / "host_vars/h1").mkdir(parents=True)
+    (tmp_path / "host_vars/h1/migrated.yml").write_text(text)
+    done = ansible(tmp_path, "ansible", "h1", "-m", "ansible.builtin.debug", "-a", "var=broker_properties")
+    assert done.returncode == 0
+    told = yaml.safe_load(done.stdout.partition("=>")[2])["broker_properties"]
+    assert {key: told[f"{key}.password"] for key in passwords} == passwords
+    assert (told["broker.rack"], told["log.dirs"]) == (None, "/data/a")

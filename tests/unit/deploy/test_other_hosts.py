@@ -1,5 +1,5 @@
 """Hosts of the inventory that are not Landline's stop no deployment, and those that are reached are still asked for
-ZooKeeper's servers.
+ZooKeeper's servers. Where the brokers have another ensemble, no host is asked, and no server is stopped.
 
 The plays run on this machine, with a systemctl of the test's own: a switch that cannot be reached, a host without a
 Python that modules run on, and a host that left the ensemble.
@@ -31,6 +31,10 @@ INVENTORY = {
         }
     }
 }
+ELSEWHERE = {
+    "brokers": {"hosts": {"h1": {**HERE, "broker_zookeeper_connect": "192.0.2.9:2181"}}},
+    "spare": {"hosts": {"left": HERE}},
+}
 ASKED = {
     "hosts": "zookeeper_seen",
     "gather_facts": False,
@@ -58,10 +62,10 @@ def run(tmp_path):
     data.mkdir()
     (data / "myid").write_text("3")
     (tmp_path / "zoo.cfg").write_text(f"dataDir={data}\nserver.3=192.0.2.3:2888:3888\n")
-    (tmp_path / "hosts.json").write_text(json.dumps(INVENTORY))
     files = {"zookeeper_config_file": str(tmp_path / "zoo.cfg"), "zookeeper_data_dir": str(data)}
 
-    def run_them(book, *arguments):
+    def run_them(book, *arguments, inventory=INVENTORY):
+        (tmp_path / "hosts.json").write_text(json.dumps(inventory))
         (tmp_path / "play.yml").write_text(yaml.safe_dump(book))
         done = subprocess.run(
             [
@@ -120,3 +124,36 @@ def test_a_host_of_the_ensemble_that_cannot_be_looked_at_ends_its_run(run):
     status, said = run(book, "--limit=h1", "--extra-vars=ansible_python_interpreter=/nonexistent/python")
     assert status != 0
     assert "ignoring" not in said
+
+
+@pytest.mark.parametrize("group", [{}, {"zookeeper": {"hosts": {}}}], ids=["missing", "empty"])
+def test_without_the_group_zookeeper_the_servers_that_hosts_have_are_left_alone(run, group):
+    book = yaml.safe_load((ROOT / "playbooks/zookeeper.yml").read_text())
+    book = [play for play in book if "hosts" in play]
+    status, said = run([*book, ASKED], "--check", inventory={**ELSEWHERE, **group})
+    assert status == 0
+    assert "has server" not in said
+    assert "Bring the ensemble to its desired state" in said
+    assert "Refuse to end the whole ensemble" not in said
+
+
+def test_without_the_group_zookeeper_a_plan_has_no_servers(run):
+    servers = {
+        "hosts": "h1",
+        "gather_facts": False,
+        "roles": [{"role": "landline.cluster.broker", "when": False}],
+        "post_tasks": [{"ansible.builtin.debug": {"msg": "planned are {{ broker_plan_servers }}"}}],
+    }
+    book = [*plays("plan.yml", ["Look at ZooKeeper's servers"]), ASKED, servers]
+    status, said = run(book, "--check", inventory=ELSEWHERE)
+    assert status == 0
+    assert "has server" not in said
+    assert "planned are []" in said
+
+
+def test_an_ensemble_whose_group_has_no_host_is_not_ended(run):
+    ensemble = {"name": "landline.cluster.zookeeper", "tasks_from": "ensemble"}
+    play = {**ASKED, "hosts": "h1", "tasks": [{"ansible.builtin.import_role": ensemble}]}
+    status, said = run([play], "--check", inventory=ELSEWHERE)
+    assert status != 0
+    assert "The group zookeeper has no host, and h1 has a server. Nothing was stopped" in said

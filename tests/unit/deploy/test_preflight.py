@@ -212,6 +212,28 @@ def test_ids_that_two_have_are_a_fault(hosts):
     ]
 
 
+def test_an_id_that_is_no_number_is_a_fault_of_its_host_and_hides_no_other(hosts):
+    hosts[0]["needs"][1]["ids"] = ["x"]
+    hosts[1]["needs"][0]["ids"] = [1]
+    words = "ZooKeeper server 'x': zookeeper_id has to be a whole number"
+    assert ("ids", ["a"], words, False) in found(hosts)
+    assert [each[:2] for each in found(hosts)] == [("ids", ["a"]), ("ids", ["a", "b"])]
+
+
+def test_a_value_that_a_check_cannot_read_hides_nothing_of_the_other_checks(hosts):
+    hosts[0]["settings"]["clock_s"] = "soon"
+    hosts[1]["needs"][0]["port"] = "any"
+    hosts[1]["seen"]["memory_mb"] = 512
+    told = [(check, names, is_warning) for check, names, _, is_warning in found(hosts)]
+    assert told == [("memory", ["b"], False), ("clock", ["a"], False), ("names", [], False)]
+    assert (
+        "clock",
+        ["a"],
+        "could not be checked: could not convert string to float: 'soon'",
+        False,
+    ) in found(hosts)
+
+
 def test_a_port_that_another_process_has_or_two_want_is_a_fault(hosts):
     hosts[0]["seen"]["taken"] = [{"port": 9092, "process": "nginx, process 7"}]
     hosts[1]["needs"][0]["ports"].append({"port": 2181, "for": "HTTP", "set_by": "broker_http_port"})
@@ -265,7 +287,11 @@ def test_too_little_memory_is_a_fault_and_for_spark_only_a_warning(hosts):
     hosts[1]["needs"].append({"role": "spark", "memory_mb": 4000, "can_wait": True})
     assert [each[1:] for each in found(hosts)] == [
         (["a"], "512 MB of memory, 640 MB wanted by its brokers and ZooKeeper", False),
-        (["b"], "2000 MB of memory, 4640 MB wanted with Spark's worker (spark_worker_memory)", True),
+        (
+            ["b"],
+            "2000 MB of memory, 4640 MB wanted with Spark's workers (spark_worker_memory, spark_workers_per_host)",
+            True,
+        ),
     ]
 
 

@@ -15,6 +15,7 @@ WHEELS = [
     ("kazoo-2.11.0-py2.py3-none-any.whl", "a" * 64),
     ("lz4-4.4.5-cp311-cp311-manylinux_2_17_x86_64.whl", "b" * 64),
 ]
+SHIPPER = "kafka_python-2.2.15-py2.py3-none-any.whl"
 COMPILED = "landline-1.0-cp311-cp311-manylinux_2_36_x86_64.whl"
 
 
@@ -46,8 +47,8 @@ def built(monkeypatch):
             path.write_bytes(path.name.encode())
         return made
 
-    def download(directory: Path, _requirements: str, platform: str) -> None:
-        for name, _ in WHEELS:
+    def download(directory: Path, requirements: str, platform: str) -> None:
+        for name in [SHIPPER] if "kafka-python" in requirements else [name for name, _ in WHEELS]:
             (directory / name).write_bytes(platform.encode())
 
     monkeypatch.setattr(release, "build_wheels", wheels)
@@ -82,12 +83,21 @@ def test_an_inventory_beside_the_sample_is_the_operators_and_keeps_no_release_ba
 
 def test_a_version_has_one_content(built, tmp_path):
     made = Release("1.0", tmp_path)
-    made.make(Sources("c0ffee", {"file": b"one"}), "kazoo==2.11.0\n", ["cp311-x86_64"])
+    made.make(
+        Sources("c0ffee", {"file": b"one"}), "kazoo==2.11.0\n", "kafka-python==2.2.15\n", ["cp311-x86_64"]
+    )
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(SystemExit, match=r"1\.0 was made from c0ffee, which has other files"):
-        made.make(Sources("decaf", {"file": b"two"}), "kazoo==2.11.0\n", ["cp311-x86_64"])
+        made.make(
+            Sources("decaf", {"file": b"two"}), "kazoo==2.11.0\n", "kafka-python==2.2.15\n", ["cp311-x86_64"]
+        )
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    made.make(Sources("c0ffee", {"file": b"one"}), "kazoo==2.11.0\n", ["cp311-x86_64", "cp311-aarch64"])
+    made.make(
+        Sources("c0ffee", {"file": b"one"}),
+        "kazoo==2.11.0\n",
+        "kafka-python==2.2.15\n",
+        ["cp311-x86_64", "cp311-aarch64"],
+    )
     assert (tmp_path / "landline-1.0-cp311-x86_64.tar").read_bytes() == before[
         "landline-1.0-cp311-x86_64.tar"
     ]
@@ -96,7 +106,9 @@ def test_a_version_has_one_content(built, tmp_path):
 
 def test_compiled_code_is_in_the_archive_of_hosts_that_it_fits_and_the_pure_wheel_in_all(built, tmp_path):
     hosts = ["cp311-x86_64", "cp311-aarch64", "cp312-x86_64"]
-    Release("1.0", tmp_path, compiled=True).make(Sources("c0ffee", {"file": b"one"}), "", hosts)
+    Release("1.0", tmp_path, compiled=True).make(
+        Sources("c0ffee", {"file": b"one"}), "", "kafka-python==2.2.15\n", hosts
+    )
     pins = {}
     for host in hosts:
         with tarfile.open(tmp_path / f"landline-1.0-{host}.tar") as archive:
@@ -108,8 +120,26 @@ def test_compiled_code_is_in_the_archive_of_hosts_that_it_fits_and_the_pure_whee
     assert pins == {"cp311-x86_64": 2, "cp311-aarch64": 1, "cp312-x86_64": 1}
 
 
+def test_the_journal_shipper_is_in_each_archive_apart_from_the_broker_and_in_what_is_told_of_it(
+    built, tmp_path
+):
+    hosts = ["cp311-x86_64", "cp313-aarch64"]
+    Release("1.0", tmp_path).make(Sources("c0ffee", {}), "kazoo==2.11.0\n", "kafka-python==2.2.15\n", hosts)
+    for host in hosts:
+        with tarfile.open(tmp_path / f"landline-1.0-{host}.tar") as archive:
+            assert f"journal-shipper/{SHIPPER}" in archive.getnames()
+            assert SHIPPER not in archive.getnames(), "pip would find it beside the broker's"
+    manifest = json.loads((tmp_path / "landline-1.0.json").read_text())
+    assert manifest["journal_shipper"] == [SHIPPER]
+    assert SHIPPER in manifest["archives"][hosts[0]]["wheels"]
+    bill = json.loads((tmp_path / "landline-1.0.cdx.json").read_text())
+    assert "pkg:pypi/kafka-python@2.2.15" in [each["purl"] for each in bill["components"]]
+
+
 def test_all_files_have_their_hash_in_the_list(built, tmp_path):
-    Release("1.0", tmp_path).make(Sources("c0ffee", {"file": b"one"}), "", ["cp311-x86_64"])
+    Release("1.0", tmp_path).make(
+        Sources("c0ffee", {"file": b"one"}), "", "kafka-python==2.2.15\n", ["cp311-x86_64"]
+    )
     listed = dict(
         reversed(line.split("  ")) for line in (tmp_path / "landline-1.0.sha256").read_text().splitlines()
     )

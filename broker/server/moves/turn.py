@@ -1,0 +1,215 @@
+"""The turn to move partitions: one lease in ZooKeeper, held by the run that moves them.
+
+Two runs would undo each other: each takes all throttled moves for its own, and takes the throttles away at its end. The
+lease is like the stop permit (`server.stopping.stop_permit`): one znode, never deleted, empty when free, and a time by
+ZooKeeper's clock after which that of a dead run is free. The commands of one run have one holder. Kafka's brokers
+ignore the znode.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from broker.server.moves.judge import MovesRefusedError
+from broker.server.zookeeper_clock import now_ms, since
+from broker.zookeeper.store import BadVersionError, NodeExistsError, NoNodeError, Stat, Store
+from broker.zookeeper.znodes import STRANGE, BadZnodeError, int64, load
+
+TURN: Final = "/landline/move_turn"
+# After the last sign of a command, and between the rounds of a play.
+FOR_MS: Final = 30_000
+BETWEEN_MS: Final = 120_000
+NOT_NOTED: Final = -1
+_RENEWED_S: Final = 10.0
+_VERSION: Final = 1
+PAUSE: Final = "--pause"
+_TOOK_BACK: Final = "has taken the moves and the throttles back. Run it again to go on"
+_WENT_ON: Final = "moves partitions now: the turn of this run was over. Run it again when that is done"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLease:
+    """Who moves partitions, as stored in ZooKeeper: any text that is unique to a run, and its command. ``since_ms`` is
+    when the turn began, by ZooKeeper's clock, which renewals keep.
+    """
+
+    holder: str
+    command: str
+    for_ms: int = FOR_MS
+    since_ms: int = NOT_NOTED
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTurn:
+    """Somebody's lease, and its remaining time."""
+
+    lease: MoveLease
+    remaining_ms: int
+
+    def __str__(self) -> str:
+        lease, left_s = self.lease, self.remaining_ms / 1000
+        return (
+            f"{lease.holder} moves partitions{since(lease.since_ms)}, by `{lease.command}`. Two at once would undo "
+            "each other's moves and throttles: wait until that is done. If it has died, its turn ends in "
+            f"{left_s:.0f} s; `landline rebalance --pause` ends it now, and takes its moves and throttles back"
+        )
+
+
+class MoveTurn:
+    """Takes, renews and releases the lease. Stateless. Every method may raise the store's errors."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def take(self, lease: MoveLease, *, by_force: bool = False) -> HeldTurn | None:
+        """Takes the lease, renews the same holder's, or, with ``by_force``, ends another's. Returns None, or the other
+        holder's lease.
+        """
+        while True:
+            found = self._read()
+            if found is None:
+                self._make()
+                continue
+            present, stat = found
+            if present is not None and present.holder == lease.holder:
+                since_ms = present.since_ms
+            else:
+                since_ms = now_ms(self._store)
+                remaining_ms = 0 if present is None else stat.mtime_ms + present.for_ms - since_ms
+                if present is not None and remaining_ms > 0 and not by_force:
+                    return HeldTurn(present, remaining_ms)
+            if self._write(replace(lease, since_ms=since_ms), stat):
+                return None
+
+    def keep(self, lease: MoveLease, *, renew: bool = True) -> str | None:
+        """Renews the holder's lease, also one whose time is over if nobody has had it since. Returns None, or who ended
+        it, in words.
+        """
+        while True:
+            found = self._read()
+            present = None if found is None else found[0]
+            if found is None or present is None:
+                return f"somebody {_TOOK_BACK}"
+            if present.holder != lease.holder:
+                is_pause = present.command.endswith(PAUSE)
+                return f"{present.holder} {_TOOK_BACK if is_pause else _WENT_ON}"
+            if not renew or self._write(replace(lease, since_ms=present.since_ms), found[1]):
+                return None
+
+    def held(self) -> HeldTurn | None:
+        """The lease that has not expired, whosever it is. Takes nothing."""
+        found = self._read()
+        if found is None or found[0] is None:
+            return None
+        remaining_ms = found[1].mtime_ms + found[0].for_ms - now_ms(self._store)
+        return HeldTurn(found[0], remaining_ms) if remaining_ms > 0 else None
+
+    def free(self, holder: str) -> None:
+        """Releases the holder's lease; another one is kept."""
+        found = self._read()
+        if found is not None and found[0] is not None and found[0].holder == holder:
+            with suppress(BadVersionError):  # it had expired and now belongs to another holder
+                self._store.set(TURN, b"", found[1].version)
+
+    def _write(self, lease: MoveLease, stat: Stat) -> bool:
+        """False: another writer was faster, or this was our own first try."""
+        try:
+            self._store.set(TURN, encode_lease(lease), stat.version)
+        except BadVersionError:
+            return False
+        return True
+
+    def _read(self) -> tuple[MoveLease | None, Stat] | None:
+        try:
+            data, stat = self._store.get(TURN)
+        except NoNodeError:
+            return None
+        return decode_lease(data), stat
+
+    def _make(self) -> None:
+        self._store.ensure_path(TURN.rpartition("/")[0])
+        with suppress(NodeExistsError):
+            self._store.create(TURN)
+
+
+class OwnTurn:
+    """The turn of this command, from :meth:`begin` to :meth:`end`. Owns the lease as far as nobody ended it."""
+
+    def __init__(self, turn: MoveTurn, lease: MoveLease) -> None:
+        self._turn = turn
+        self._lease = lease
+        self._renewed = time.monotonic()
+
+    def begin(self, *, is_held: bool = False, by_force: bool = False) -> None:
+        """Takes it. With ``is_held`` an earlier command of the run has it. Raises :class:`MovesRefusedError` with who
+        has it now, or who ended it.
+        """
+        if is_held and not by_force:
+            self._check(self._turn.keep(self._lease))
+            return
+        held = self._turn.take(self._lease, by_force=by_force)
+        if held is not None:
+            raise MovesRefusedError(str(held))
+
+    def keep(self) -> None:
+        """Goes on with it. Raises :class:`MovesRefusedError` if somebody ended it."""
+        now = time.monotonic()
+        renew = now - self._renewed >= _RENEWED_S
+        self._check(self._turn.keep(self._lease, renew=renew))
+        if renew:
+            self._renewed = now
+
+    def _check(self, lost: str | None) -> None:
+        if lost is not None:
+            raise MovesRefusedError(lost)
+
+    def leave(self, for_s: float | None = None) -> None:
+        """Leaves it to the holder's next command, for so long, or as long as it takes a play to begin that."""
+        for_ms = BETWEEN_MS if for_s is None else int(for_s * 1000)
+        self._turn.keep(replace(self._lease, for_ms=for_ms))
+
+    def end(self) -> None:
+        self._turn.free(self._lease.holder)
+
+
+def lease_of(options: Any) -> MoveLease:
+    """What a command's options say of who it is."""
+    brokers = getattr(options, "broker", None)
+    words = [options.command]
+    if brokers:
+        words.append(f"--broker={','.join(map(str, brokers))}")
+    if options.pause:
+        words.append(PAUSE)
+    return MoveLease(
+        options.holder or f"{getpass.getuser()}@{socket.gethostname()} (process {os.getpid()})",
+        " ".join(words),
+    )
+
+
+def encode_lease(lease: MoveLease) -> bytes:
+    value = {
+        "version": _VERSION,
+        "holder": lease.holder,
+        "command": lease.command,
+        "for_ms": lease.for_ms,
+        "since_ms": lease.since_ms,
+    }
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_lease(data: bytes) -> MoveLease | None:
+    """None for a free turn, and for unreadable data: what somebody wrote by hand must not block moves forever."""
+    try:
+        value = load(TURN, data)
+        return MoveLease(
+            str(value["holder"]), str(value["command"]), int64(value["for_ms"]), int64(value["since_ms"])
+        )
+    except (BadZnodeError, *STRANGE):
+        return None

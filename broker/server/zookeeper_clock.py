@@ -1,0 +1,31 @@
+"""ZooKeeper's clock, by which leases in ZooKeeper last: whatever the hosts' clocks say, all have this one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from broker.zookeeper.store import NoNodeError, Store
+
+CLOCK: Final = "/landline/clock"
+
+
+def now_ms(store: Store) -> int:
+    """ZooKeeper's current time, as it stamps a write. Raises the store's errors."""
+    try:
+        return store.set(CLOCK, b"").mtime_ms
+    except NoNodeError:
+        store.ensure_path(CLOCK)
+        return store.set(CLOCK, b"").mtime_ms
+
+
+def since(at_ms: int) -> str:
+    """Such a time in words, with a space before them. Empty for one that was not noted, and for one that somebody wrote
+    by hand and that is in no year.
+    """
+    if at_ms < 0:
+        return ""
+    try:
+        return f" since {datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+    except (OverflowError, ValueError, OSError):
+        return ""

@@ -1,0 +1,124 @@
+"""Dry runs of a backup, a restore and a support bundle: they look, come to their end, and leave nothing behind.
+
+The playbooks run on this machine, with a systemctl and a landline of the test's own.
+"""
+
+import getpass
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.deploy_code import ROOT
+
+PROGRAMS = {
+    "current/venv/bin/landline": """#!/bin/sh
+echo "$2" >>{here}/told
+[ "$2" = backup ] && echo tree >"$3"
+[ -f "$3" ] || exit 3
+echo "metadata of c: 7 znodes"
+exit $(cat {here}/code)
+""",
+    "bin/runuser": """#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
+""",
+    "bin/systemctl": """#!/bin/sh
+case " $* " in *" show "*) ;; *) echo "$*" >>{here}/told ;; esac
+printf 'LoadState=loaded\\nActiveState=active\\nMainPID={pid}\\nJob=0\\n'
+""",
+}
+
+
+@pytest.fixture
+def dry_run(tmp_path):
+    """Runs a playbook as a dry run; returns the exit status and what was said."""
+    for name, text in PROGRAMS.items():
+        program = tmp_path / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(text.replace("{here}", str(tmp_path)).replace("{pid}", str(os.getpid())))
+        program.chmod(0o755)
+    for directory in ("etc", "tmp"):
+        (tmp_path / directory).mkdir()
+    (tmp_path / "etc/broker-1.properties").write_text("")
+    (tmp_path / "release.json").write_text(json.dumps({"release": "0.1.0-abc", "archive": "none.tar"}))
+    here = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "ansible_become": False,
+        "ansible_host": "127.0.0.1",
+        "broker_first_id": 1,
+        "broker_zookeeper_connect": "192.0.2.9:2181",
+        "broker_dist_dir": str(tmp_path),
+        "broker_install_dir": str(tmp_path),
+        "broker_config_dir": str(tmp_path / "etc"),
+        "broker_system_user": getpass.getuser(),
+        "broker_system_group": str(os.getgid()),
+        "broker_metadata_file": str(tmp_path / "saved"),
+    }
+    off = {"ansible_host": "127.0.0.1", "ansible_port": 1, "broker_first_id": 2}
+    inventory = {"brokers": {"hosts": {"h1": here, "h2": off}}, "web": {"hosts": {"localhost": here}}}
+    (tmp_path / "hosts.json").write_text(json.dumps(inventory))
+    (tmp_path / "code").write_text("0")
+
+    def run(playbook, *arguments):
+        done = subprocess.run(
+            [Path(sys.executable).with_name("ansible-playbook"), "--check", "--diff", "-i", tmp_path / "hosts.json",
+             f"playbooks/{playbook}.yml", *arguments],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+                "ANSIBLE_HOME": str(tmp_path / "ansible"),
+                "TMPDIR": str(tmp_path / "tmp"),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )  # fmt: skip
+        print(done.stdout)
+        assert list((tmp_path / "tmp").glob("*.landline")) == []
+        return done.returncode, re.sub(r"\s+", " ", done.stdout)
+
+    return run
+
+
+def told(directory):
+    return (directory / "told").read_text().splitlines() if (directory / "told").exists() else []
+
+
+def test_of_a_backup_it_takes_the_tree_and_keeps_none(dry_run, tmp_path):
+    status, said = dry_run("backup", "--limit=h1")
+    assert status == 0
+    assert told(tmp_path) == ["backup"]
+    assert f"{tmp_path}/saved would be written: 7 znodes" in said
+    assert not (tmp_path / "saved").exists()
+
+
+def test_of_a_restore_it_verifies_the_file_and_stops_nothing(dry_run, tmp_path):
+    (tmp_path / "saved").write_text("hidden-tree")
+    status, said = dry_run("restore", "--limit=h1")
+    assert status == 0
+    assert set(told(tmp_path)) == {"verify", "backup"}
+    assert "hidden-tree" not in said
+
+
+def test_of_a_restore_it_refuses_a_file_that_is_damaged(dry_run, tmp_path):
+    (tmp_path / "saved").write_text("")
+    (tmp_path / "code").write_text("1")
+    status, _said = dry_run("restore", "--limit=h1")
+    assert status != 0
+    assert told(tmp_path) == ["verify"]
+
+
+def test_of_a_support_bundle_it_looks_which_hosts_are_reached(dry_run, tmp_path):
+    status, said = dry_run("support_bundle")
+    assert status == 0
+    assert re.search(r"support-\d{8}T\d{6}Z\.tar\.gz would be made of h1\. Not reached: h2", said)
+    assert told(tmp_path) == []
