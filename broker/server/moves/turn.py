@@ -13,13 +13,13 @@ import json
 import os
 import socket
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from broker.server.moves.judge import MovesRefusedError
-from broker.server.zookeeper_clock import now_ms, since
-from broker.zookeeper.store import BadVersionError, NodeExistsError, NoNodeError, Stat, Store
+from broker.server.zookeeper_clock import since
+from broker.server.zookeeper_lease import LeaseZnode
+from broker.zookeeper.store import Store
 from broker.zookeeper.znodes import STRANGE, BadZnodeError, int64, load
 
 TURN: Final = "/landline/move_turn"
@@ -66,77 +66,43 @@ class MoveTurn:
     """Takes, renews and releases the lease. Stateless. Every method may raise the store's errors."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._znode = LeaseZnode(store, TURN, decode_lease)
 
     def take(self, lease: MoveLease, *, by_force: bool = False) -> HeldTurn | None:
         """Takes the lease, renews the same holder's, or, with ``by_force``, ends another's. Returns None, or the other
         holder's lease.
         """
-        while True:
-            found = self._read()
-            if found is None:
-                self._make()
-                continue
-            present, stat = found
-            if present is not None and present.holder == lease.holder:
-                since_ms = present.since_ms
-            else:
-                since_ms = now_ms(self._store)
-                remaining_ms = 0 if present is None else stat.mtime_ms + present.for_ms - since_ms
-                if present is not None and remaining_ms > 0 and not by_force:
-                    return HeldTurn(present, remaining_ms)
-            if self._write(replace(lease, since_ms=since_ms), stat):
-                return None
+        held = self._znode.take(
+            lambda present: present.holder == lease.holder,
+            lambda since_ms: encode_lease(replace(lease, since_ms=since_ms)),
+            by_force=by_force,
+        )
+        return None if held is None else HeldTurn(*held)
 
     def keep(self, lease: MoveLease, *, renew: bool = True) -> str | None:
         """Renews the holder's lease, also one whose time is over if nobody has had it since. Returns None, or who ended
         it, in words.
         """
         while True:
-            found = self._read()
+            found = self._znode.read()
             present = None if found is None else found[0]
             if found is None or present is None:
                 return f"somebody {_TOOK_BACK}"
             if present.holder != lease.holder:
                 is_pause = present.command.endswith(PAUSE)
                 return f"{present.holder} {_TOOK_BACK if is_pause else _WENT_ON}"
-            if not renew or self._write(replace(lease, since_ms=present.since_ms), found[1]):
+            renewed = replace(lease, since_ms=present.since_ms)
+            if not renew or self._znode.write(encode_lease(renewed), found[1]):
                 return None
 
     def held(self) -> HeldTurn | None:
         """The lease that has not expired, whosever it is. Takes nothing."""
-        found = self._read()
-        if found is None or found[0] is None:
-            return None
-        remaining_ms = found[1].mtime_ms + found[0].for_ms - now_ms(self._store)
-        return HeldTurn(found[0], remaining_ms) if remaining_ms > 0 else None
+        held = self._znode.held()
+        return None if held is None else HeldTurn(*held)
 
     def free(self, holder: str) -> None:
         """Releases the holder's lease; another one is kept."""
-        found = self._read()
-        if found is not None and found[0] is not None and found[0].holder == holder:
-            with suppress(BadVersionError):  # it had expired and now belongs to another holder
-                self._store.set(TURN, b"", found[1].version)
-
-    def _write(self, lease: MoveLease, stat: Stat) -> bool:
-        """False: another writer was faster, or this was our own first try."""
-        try:
-            self._store.set(TURN, encode_lease(lease), stat.version)
-        except BadVersionError:
-            return False
-        return True
-
-    def _read(self) -> tuple[MoveLease | None, Stat] | None:
-        try:
-            data, stat = self._store.get(TURN)
-        except NoNodeError:
-            return None
-        return decode_lease(data), stat
-
-    def _make(self) -> None:
-        self._store.ensure_path(TURN.rpartition("/")[0])
-        with suppress(NodeExistsError):
-            self._store.create(TURN)
+        self._znode.free(lambda present: present.holder == holder)
 
 
 class OwnTurn:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.protocol.epochs import NO_EPOCH
-from broker.server.zookeeper_clock import now_ms, since
+from broker.server.zookeeper_clock import since
+from broker.server.zookeeper_lease import LeaseZnode
 from broker.utils.topic_partition import TopicPartition
-from broker.zookeeper.store import BadVersionError, NodeExistsError, NoNodeError, Stat, Store
+from broker.zookeeper.store import Store
 from broker.zookeeper.znodes import STRANGE, BadZnodeError, int32, int64, load
 
 PERMIT: Final = "/landline/stop_permit"
@@ -84,30 +84,17 @@ class StopPermit:
     """Takes, renews and releases the lease. Stateless. Every method may raise the store's errors."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._znode = LeaseZnode(store, PERMIT, decode_lease)
 
     def take(self, lease: Lease) -> Held | None:
         """Takes the lease, or renews the same holder's lease for the same broker. Returns None, or the other
         holder's lease.
         """
-        while True:
-            found = self._read()
-            if found is None:
-                self._make()
-                continue
-            present, stat = found
-            if present is not None and present.is_of(lease.holder, lease.broker_id):
-                since_ms = present.since_ms
-            else:
-                since_ms = now_ms(self._store)
-                remaining_ms = 0 if present is None else stat.mtime_ms + present.for_ms - since_ms
-                if present is not None and remaining_ms > 0:
-                    return Held(present, remaining_ms)
-            try:
-                self._store.set(PERMIT, encode_lease(replace(lease, since_ms=since_ms)), stat.version)
-            except BadVersionError:
-                continue  # another writer was faster, or this was our own first try: read again
-            return None
+        held = self._znode.take(
+            lambda present: present.is_of(lease.holder, lease.broker_id),
+            lambda since_ms: encode_lease(replace(lease, since_ms=since_ms)),
+        )
+        return None if held is None else Held(*held)
 
     def held_by_another(self, lease: Lease) -> Held | None:
         """The lease of another holder, or of this one for another broker, that has not expired. Takes nothing."""
@@ -116,39 +103,18 @@ class StopPermit:
 
     def held(self) -> Held | None:
         """The lease that has not expired, whosever it is. Takes nothing."""
-        found = self._read()
-        if found is None or found[0] is None:
-            return None
-        remaining_ms = found[1].mtime_ms + found[0].for_ms - now_ms(self._store)
-        return Held(found[0], remaining_ms) if remaining_ms > 0 else None
+        held = self._znode.held()
+        return None if held is None else Held(*held)
 
     def held_by(self, holder: str, broker_id: int) -> Lease | None:
         """The stored lease, if this holder still has it."""
-        found = self._read()
+        found = self._znode.read()
         lease = None if found is None else found[0]
         return lease if lease is not None and lease.is_of(holder, broker_id) else None
 
     def free(self, holder: str, broker_id: int) -> None:
         """Releases the holder's lease; another one is kept."""
-        found = self._read()
-        if found is None or found[0] is None or not found[0].is_of(holder, broker_id):
-            return
-        try:
-            self._store.set(PERMIT, b"", found[1].version)
-        except BadVersionError:
-            return  # it had expired and now belongs to another holder
-
-    def _read(self) -> tuple[Lease | None, Stat] | None:
-        try:
-            data, stat = self._store.get(PERMIT)
-        except NoNodeError:
-            return None
-        return decode_lease(data), stat
-
-    def _make(self) -> None:
-        self._store.ensure_path("/landline")
-        with suppress(NodeExistsError):
-            self._store.create(PERMIT)
+        self._znode.free(lambda present: present.is_of(holder, broker_id))
 
 
 def encode_lease(lease: Lease) -> bytes:
