@@ -6,13 +6,12 @@ The role's tasks run on this machine, as the host that asks the brokers, with a 
 import json
 import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.support.deploy_code import ROOT, load
+from tests.support.plays import played
 
 rounds = load("plugins/action/attended_rounds.py")
 
@@ -76,17 +75,14 @@ class Site:
         }
         inventory = {"brokers": {"hosts": hosts}, "zookeeper": {"hosts": {"h1": {}}}}
         (self._directory / "hosts.json").write_text(json.dumps(inventory))
-        done = subprocess.run(
-            [Path(sys.executable).with_name("ansible-playbook"), "-i", self._directory / "hosts.json",
-             self._directory / "play.yml", *arguments],
-            cwd=ROOT,
-            env={**os.environ, "ANSIBLE_HOME": str(self._directory / "ansible"), "USER": "alice"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )  # fmt: skip
-        print(done.stdout)
+        done = played(
+            self._directory,
+            "-i",
+            self._directory / "hosts.json",
+            self._directory / "play.yml",
+            *arguments,
+            env={"USER": "alice"},
+        )
         return done.returncode, re.sub(r"\s+", " ", done.stdout)
 
     @property

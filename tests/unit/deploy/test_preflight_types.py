@@ -4,15 +4,13 @@ The preflight runs on this machine as a dry run; its hosts are all this machine.
 """
 
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.support.deploy_code import ROOT, load
+from tests.support.deploy_code import load
+from tests.support.plays import played
 
 types = load("plugins/module_utils/preflight_types.py")
 
@@ -45,17 +43,7 @@ def table(tmp_path):
         members = {name: {} for name in ("h1", "h3", "h4")}
         inventory = {"brokers": {"hosts": hosts}, "zookeeper": {"hosts": members}}
         (tmp_path / "hosts.json").write_text(json.dumps(inventory))
-        done = subprocess.run(
-            [Path(sys.executable).with_name("ansible-playbook"), "--check", f"--inventory={tmp_path}/hosts.json",
-             "playbooks/preflight.yml"],
-            cwd=ROOT,
-            env={**os.environ, "ANSIBLE_HOME": str(tmp_path / "ansible")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )  # fmt: skip
-        print(done.stdout)
+        done = played(tmp_path, "--check", f"--inventory={tmp_path}/hosts.json", "playbooks/preflight.yml")
         assert done.returncode != 0
         told = re.search(
             r"^\[ERROR\]: .*?nothing was changed on any host:$(.*?)^Mend them",

@@ -5,17 +5,15 @@ The role's own tasks for that run on this machine. Those that look at the host, 
 """
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.support.deploy_code import ROOT
+from tests.support.plays import played
 
 OWN = ("reboot.yml", "reboot_again.yml", "reboot_turn.yml", "reboot_back.yml", "reboot_give_back.yml")
 PLAY = """
@@ -85,17 +83,7 @@ def reboot(site, **more):
         "broker_landline": str(site / "landline"),
         **more,
     }
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", site / "hosts.json", site / "play.yml",
-         "-e", json.dumps(told)],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_HOME": str(site / "ansible")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    print(done.stdout)
+    done = played(site, "-i", site / "hosts.json", site / "play.yml", "-e", json.dumps(told))
     return re.sub(r"\s+", " ", done.stdout), (site / "told").read_text().splitlines()
 
 

@@ -1,15 +1,13 @@
 """What `make decommission` removes from a host, in a dry run on this machine: what the journal shipper needs stays."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.deploy_code import ROOT
+from tests.support.plays import played
 
 PLAY = """
 - hosts: h1
@@ -47,17 +45,15 @@ def host(tmp_path):
 
 def removed(host):
     """The files of the configuration that the dry run would remove."""
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "--check", "-i", host / "hosts.json",
-         host / "play.yml", "-e", f"broker_unit_dir={host / 'units'}"],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_HOME": str(host / "ansible")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    print(done.stdout)
+    done = played(
+        host,
+        "--check",
+        "-i",
+        host / "hosts.json",
+        host / "play.yml",
+        "-e",
+        f"broker_unit_dir={host / 'units'}",
+    )
     assert done.returncode == 0
     items = re.findall(r"^changed: \[h1\] => \(item=(.*)\)", done.stdout, re.MULTILINE)
     assert str(host / "units/landline-broker@1.service") in items

@@ -4,16 +4,14 @@ The roles' tasks for it run on this machine, in a dry run.
 """
 
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.deploy_code import ROOT
+from tests.support.plays import played
 from tools.wheelhouse import SHIPPER, SHIPPER_KEY
 
 WHEEL = "kafka_python-2-py2.py3-none-any.whl"
@@ -59,17 +57,7 @@ def play(tmp_path):
         inventory = {"brokers": {"hosts": found}, "zookeeper": {"hosts": {"h1": {}}}}
         (tmp_path / "hosts.json").write_text(json.dumps(inventory))
         (tmp_path / "play.yml").write_text(text)
-        done = subprocess.run(
-            [Path(sys.executable).with_name("ansible-playbook"), "-i", tmp_path / "hosts.json",
-             tmp_path / "play.yml", *arguments],
-            cwd=ROOT,
-            env={**os.environ, "ANSIBLE_HOME": str(tmp_path / "ansible")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )  # fmt: skip
-        print(done.stdout)
+        done = played(tmp_path, "-i", tmp_path / "hosts.json", tmp_path / "play.yml", *arguments)
         words = re.sub(r"\s+", " ", done.stdout)
         return dict(re.findall(r"(h\d) (?:is told|takes) (.*?)!", words)), words
 
