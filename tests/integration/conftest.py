@@ -14,6 +14,7 @@ from rig.raw_client import RawClient, stranger
 from rig.zookeeper import ZooKeeperServer
 from tests.conftest import PEERS
 from tests.support.controller_world import World, embedded_world, zookeeper_world
+from tests.support.refusals import Refusals
 from tests.support.secure_cluster import SecureCluster, secure_cluster
 
 
@@ -60,3 +61,8 @@ def client(broker: LandlineStandalone) -> Iterator[RawClient]:
     """A connection to it that sends what it is told, right or wrong."""
     with RawClient(HOST, broker.port, from_host=stranger()) as raw:
         yield raw
+
+
+@pytest.fixture
+def refusals(broker: LandlineStandalone) -> Refusals:
+    return Refusals(broker)

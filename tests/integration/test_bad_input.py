@@ -12,12 +12,12 @@ import pytest
 from broker.protocol import codec
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors
-from broker.protocol.primitives import write_uvarint
 from rig.brokers import HOST
 from rig.landline_broker import LandlineStandalone
 from rig.raw_client import RawClient, request_frame, stranger
 from rig.wait import wait_until
 from tests.support.broker_metrics import waiting_fetches
+from tests.support.refusals import Refusals
 from tests.support.valid_requests import ALL_VERSIONS, World, body, fields, some_records, version_id
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -51,31 +51,6 @@ def topic(client: RawClient) -> str:
     assert client.create_topic(name).error_code == Errors.NONE
     assert client.produce(name, 0, some_records(b"first")).error_code == Errors.NONE
     return name
-
-
-class Refusals:
-    """The lines that the broker's log has gained about refused requests."""
-
-    def __init__(self, broker: LandlineStandalone) -> None:
-        self._broker = broker
-        self._before = len(self._all())
-
-    def lines(self) -> list[str]:
-        return self._all()[self._before :]
-
-    def expect(self, number: int = 1) -> list[str]:
-        """Waits for that many lines, and takes no more."""
-        wait_until(lambda: len(self.lines()) >= number, what=lambda: f"{number} of {self.lines()}")
-        assert len(self.lines()) == number, self.lines()
-        return self.lines()
-
-    def _all(self) -> list[str]:
-        return [line for line in self._broker.log_text().splitlines() if " request_refused " in line]
-
-
-@pytest.fixture
-def refusals(broker: LandlineStandalone) -> Refusals:
-    return Refusals(broker)
 
 
 # --- frames and headers
@@ -211,51 +186,6 @@ def test_lengths_claimed_inside_a_body_are_not_believed(
             client.await_close()
     assert broker.is_ready()
     assert broker.rss_mb() - before < 10
-
-
-# The compact encoding has room for strings of 2 GiB. The bytes before one, and those behind it.
-AROUND_A_STRING = {
-    "a topic to produce to": (ApiKey.PRODUCE, 9, b"\0\0\1\0\0\5\xdc\2", b"\1\0\0"),
-    "the rack of a reader": (
-        ApiKey.FETCH,
-        12,
-        struct.pack(">iiiibii", -1, 0, 0, 1, 0, 0, -1) + b"\1\1",
-        b"\0",
-    ),
-    "a coordinator's group, alone": (ApiKey.FIND_COORDINATOR, 3, b"", b"\0\0"),
-    "a coordinator's group, of several": (ApiKey.FIND_COORDINATOR, 4, b"\0\2", b"\0"),
-    "a group in a transaction": (ApiKey.ADD_OFFSETS_TO_TXN, 3, b"\3tx" + bytes(10), b"\0"),
-    "a group of a heartbeat": (ApiKey.HEARTBEAT, 4, b"", b"\0\0\0\1\2m\0\0"),
-    "a topic whose log is to be moved": (
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
-        2,
-        b"\2\5/dir\2",
-        b"\2\0\0\0\0\0\0\0",
-    ),
-    "the name of a client's software": (ApiKey.API_VERSIONS, 3, b"", b"\x021\0"),
-}
-
-
-@pytest.mark.parametrize("around", AROUND_A_STRING.values(), ids=AROUND_A_STRING.keys())
-def test_string_longer_than_kafka_reads_is_answered_by_hanging_up_and_one_line(
-    around: tuple[ApiKey, int, bytes, bytes],
-    client: RawClient,
-    broker: LandlineStandalone,
-    refusals: Refusals,
-) -> None:
-    key, version, before, behind = around
-
-    def frame(size: int) -> bytes:
-        return request_frame(key, version, before + write_uvarint(size + 1) + b"x" * size + behind, 7)
-
-    client.send(frame(32_767))
-    assert client.receive_frame()[:4] == struct.pack(">i", 7), "Kafka reads it"
-    client.send(frame(32_768))
-    assert client.await_close() == b""
-    (line,) = refusals.expect()
-    assert "a string of 32768 bytes announced; the most is 32767" in line
-    assert "client_id=raw" in line
-    assert broker.is_ready()
 
 
 # --- memory
