@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -63,6 +63,18 @@ def alter(
     wait_until(lambda: changes_taken_up(broker) >= before + len(values), 60)
 
 
+@contextmanager
+def limited(
+    broker: LandlineStandalone, entity: Mapping[str, str | None], quotas: Mapping[str, float]
+) -> Iterator[None]:
+    """Sets quotas, and removes them afterwards, so that a test that fails leaves none to the next."""
+    alter(broker, entity, quotas)
+    try:
+        yield
+    finally:
+        alter(broker, entity, dict.fromkeys(quotas))
+
+
 def changes_taken_up(broker: LandlineStandalone) -> int:
     return broker.log_text().count("quota_changed")
 
@@ -97,35 +109,34 @@ def bytes_in(seconds: float, step: Callable[[], int]) -> int:
 
 
 def test_a_producer_gets_its_rate_and_no_more(broker: LandlineStandalone) -> None:
-    alter(broker, {"client-id": "writer"}, {"producer_byte_rate": RATE})
-    arrived = [0]
-    producer = Producer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "client.id": "writer",
-            "batch.size": 16_000,
-            "linger.ms": 5,
-            "queue.buffering.max.messages": 200,
-        }
-    )
+    with limited(broker, {"client-id": "writer"}, {"producer_byte_rate": RATE}):
+        arrived = [0]
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "client.id": "writer",
+                "batch.size": 16_000,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 200,
+            }
+        )
 
-    def step() -> int:
-        before = arrived[0]
-        while len(producer) < 100:
-            producer.produce("written", VALUE, on_delivery=count)
-        producer.poll(0.02)
-        return arrived[0] - before
+        def step() -> int:
+            before = arrived[0]
+            while len(producer) < 100:
+                producer.produce("written", VALUE, on_delivery=count)
+            producer.poll(0.02)
+            return arrived[0] - before
 
-    def count(error: object, message: Any) -> None:
-        assert error is None
-        arrived[0] += len(message.value())
+        def count(error: object, message: Any) -> None:
+            assert error is None
+            arrived[0] += len(message.value())
 
-    bytes_in(2, step)
-    rate = bytes_in(SECONDS, step) / SECONDS
-    assert rate == pytest.approx(RATE, rel=0.1)
-    assert metric(broker, "kafka_server_produce_byterate", 'client_id="writer"') > RATE / 2
-    assert metric(broker, "kafka_server_produce_throttletime", 'client_id="writer"') > 0
-    alter(broker, {"client-id": "writer"}, {"producer_byte_rate": None})
+        bytes_in(2, step)
+        rate = bytes_in(SECONDS, step) / SECONDS
+        assert rate == pytest.approx(RATE, rel=0.1)
+        assert metric(broker, "kafka_server_produce_byterate", 'client_id="writer"') > RATE / 2
+        assert metric(broker, "kafka_server_produce_throttletime", 'client_id="writer"') > 0
     assert producer.flush(60) == 0
 
 
@@ -133,30 +144,29 @@ def test_sixty_connections_of_a_user_write_no_more_than_their_users_quota(broker
     """Each sends again as soon as it may. By Kafka's rule alone they get twice the quota."""
     with RawClient(HOST, broker.port) as client:
         client.create_topic("crowded")
-    alter(broker, {"user": "ANONYMOUS"}, {"producer_byte_rate": RATE})
-    records = bytes(batch(os.urandom(100_000)))
-    data = {"topic_data": [{"name": "crowded", "partition_data": [{"index": 0, "records": records}]}]}
-    fields = {"transactional_id": None, "acks": 1, "timeout": 10_000, **data}
-    body = codec.encode(ApiKey.PRODUCE, 7, "request", fields)
-    frame = request_frame(ApiKey.PRODUCE, 7, body)
-    with ExitStack() as stack, selectors.DefaultSelector() as ready:
-        for _ in range(60):
-            sock = stack.enter_context(socket.create_connection((HOST, broker.port), 30))
-            ready.register(sock, selectors.EVENT_READ)
-            sock.sendall(frame)
-
-        def step() -> int:
-            answered = [key.fileobj for key, _ in ready.select(0.02)]
-            for sock in answered:
-                assert isinstance(sock, socket.socket)
-                receive_frame(sock)
+    with limited(broker, {"user": "ANONYMOUS"}, {"producer_byte_rate": RATE}):
+        records = bytes(batch(os.urandom(100_000)))
+        data = {"topic_data": [{"name": "crowded", "partition_data": [{"index": 0, "records": records}]}]}
+        fields = {"transactional_id": None, "acks": 1, "timeout": 10_000, **data}
+        body = codec.encode(ApiKey.PRODUCE, 7, "request", fields)
+        frame = request_frame(ApiKey.PRODUCE, 7, body)
+        with ExitStack() as stack, selectors.DefaultSelector() as ready:
+            for _ in range(60):
+                sock = stack.enter_context(socket.create_connection((HOST, broker.port), 30))
+                ready.register(sock, selectors.EVENT_READ)
                 sock.sendall(frame)
-            return len(answered) * len(frame)
 
-        bytes_in(8, step)  # the first requests of all are served at once: 6 s' worth
-        rate = bytes_in(SECONDS, step) / SECONDS
-    assert rate == pytest.approx(RATE, rel=0.2)
-    alter(broker, {"user": "ANONYMOUS"}, {"producer_byte_rate": None})
+            def step() -> int:
+                answered = [key.fileobj for key, _ in ready.select(0.02)]
+                for sock in answered:
+                    assert isinstance(sock, socket.socket)
+                    receive_frame(sock)
+                    sock.sendall(frame)
+                return len(answered) * len(frame)
+
+            bytes_in(8, step)  # the first requests of all are served at once: 6 s' worth
+            rate = bytes_in(SECONDS, step) / SECONDS
+        assert rate == pytest.approx(RATE, rel=0.2)
 
 
 def test_a_consumer_gets_its_rate_and_no_more(broker: LandlineStandalone) -> None:
@@ -167,32 +177,31 @@ def test_a_consumer_gets_its_rate_and_no_more(broker: LandlineStandalone) -> Non
         producer.produce("read", VALUE)
         producer.poll(0)
     assert producer.flush(60) == 0
-    alter(broker, {"user": "ANONYMOUS", "client-id": None}, {"consumer_byte_rate": RATE})
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "client.id": "reader",
-            "group.id": "readers",
-            "auto.offset.reset": "earliest",
-            "fetch.message.max.bytes": 41_000,
-        }
-    )
-    consumer.subscribe(["read"])
+    with limited(broker, {"user": "ANONYMOUS", "client-id": None}, {"consumer_byte_rate": RATE}):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "client.id": "reader",
+                "group.id": "readers",
+                "auto.offset.reset": "earliest",
+                "fetch.message.max.bytes": 41_000,
+            }
+        )
+        consumer.subscribe(["read"])
 
-    def step() -> int:
-        return sum(size for message in consumer.consume(10, 0.02) if not message.error())
+        def step() -> int:
+            return sum(size for message in consumer.consume(10, 0.02) if not message.error())
 
-    wait_until(lambda: step() > 0, 60)
-    bytes_in(2, step)
-    # A client that gets no processor for seconds asks later than it may, and loses what it did not ask for.
-    rates = [bytes_in(SECONDS, step) / SECONDS]
-    while rates[-1] < 0.9 * RATE and len(rates) < _TRIES:
-        rates.append(bytes_in(SECONDS, step) / SECONDS)
-    assert rates[-1] >= 0.9 * RATE, rates
-    assert max(rates) <= 1.1 * RATE
-    assert metric(broker, "kafka_server_fetch_throttletime", 'client_id="reader"') > 0
-    consumer.close()
-    alter(broker, {"user": "ANONYMOUS", "client-id": None}, {"consumer_byte_rate": None})
+        wait_until(lambda: step() > 0, 60)
+        bytes_in(2, step)
+        # A client that gets no processor for seconds asks later than it may, and loses what it did not ask for.
+        rates = [bytes_in(SECONDS, step) / SECONDS]
+        while rates[-1] < 0.9 * RATE and len(rates) < _TRIES:
+            rates.append(bytes_in(SECONDS, step) / SECONDS)
+        assert rates[-1] >= 0.9 * RATE, rates
+        assert max(rates) <= 1.1 * RATE
+        assert metric(broker, "kafka_server_fetch_throttletime", 'client_id="reader"') > 0
+        consumer.close()
 
 
 def test_a_client_that_uses_too_much_of_a_thread_is_held_back(broker: LandlineStandalone) -> None:
@@ -203,55 +212,56 @@ def test_a_client_that_uses_too_much_of_a_thread_is_held_back(broker: LandlineSt
             return bytes_in(seconds, lambda: bool(client.ask(ApiKey.METADATA, 4, asked)))
 
     free = requests(2)
-    alter(broker, {"user": None}, {"request_percentage": 1})
-    wait_until(lambda: requests(0.5) < free / 16, 30)
-    assert metric(broker, "kafka_server_request_queuesize") > 0
-    held = requests(3)
-    assert held < free / 4
-    alter(broker, {"user": None}, {"request_percentage": None})
+    with limited(broker, {"user": None}, {"request_percentage": 1}):
+        wait_until(lambda: requests(0.5) < free / 16, 30)
+        assert metric(broker, "kafka_server_request_queuesize") > 0
+        held = requests(3)
+        assert held < free / 4
 
 
 def test_a_throttled_answer_comes_at_once_and_the_next_request_waits(broker: LandlineStandalone) -> None:
-    alter(broker, {"client-id": None}, {"request_percentage": 0.01})
-    with RawClient(HOST, broker.port) as client:
-        fields = {"topics": None, "allow_auto_topic_creation": False}
-        wait_until(lambda: client.ask(ApiKey.METADATA, 4, fields).throttle_time.total_seconds() > 0)
-        began = time.monotonic()
-        client.ask(ApiKey.METADATA, 4, fields)
-        assert time.monotonic() - began > 0.5, "quota.window.size.seconds bounds it to a second"
-        throttle_s = client.ask(ApiKey.METADATA, 4, fields).throttle_time.total_seconds()
-        assert 0 < throttle_s <= 1
-    alter(broker, {"client-id": None}, {"request_percentage": None})
+    # A millionth of a thread: no code answers so quickly that two requests in two seconds fit.
+    with limited(broker, {"client-id": None}, {"request_percentage": 0.0001}):
+        with RawClient(HOST, broker.port) as client:
+            fields = {"topics": None, "allow_auto_topic_creation": False}
+            wait_until(lambda: client.ask(ApiKey.METADATA, 4, fields).throttle_time.total_seconds() > 0)
+            began = time.monotonic()
+            client.ask(ApiKey.METADATA, 4, fields)
+            assert time.monotonic() - began > 0.5, "quota.window.size.seconds bounds it to a second"
+            throttle_s = client.ask(ApiKey.METADATA, 4, fields).throttle_time.total_seconds()
+            assert 0 < throttle_s <= 1
 
 
 def test_topic_changes_above_their_rate_are_refused_or_throttled(broker: LandlineStandalone) -> None:
-    alter(broker, {"user": "ANONYMOUS"}, {"controller_mutation_rate": 2.0})
-    wait_until(lambda: _is_limited(broker), 30)
-    with RawClient(HOST, broker.port) as client:
+    with limited(broker, {"user": "ANONYMOUS"}, {"controller_mutation_rate": 2.0}):
+        wait_until(lambda: _is_limited(broker), 30)
+        with RawClient(HOST, broker.port) as client:
 
-        def create(name: str, version: int) -> tuple[Errors, float]:
-            row = {
-                "name": name,
-                "num_partitions": 4,
-                "replication_factor": 1,
-                "assignments": [],
-                "configs": [],
+            def create(name: str, version: int) -> tuple[Errors, float]:
+                row = {
+                    "name": name,
+                    "num_partitions": 4,
+                    "replication_factor": 1,
+                    "assignments": [],
+                    "configs": [],
+                }
+                answer = client.ask(ApiKey.CREATE_TOPICS, version, {"topics": [row], "timeout": 10_000})
+                return Errors(answer.topics[0].error_code), answer.throttle_time.total_seconds()
+
+            last_for(6)  # the bucket is full: four partitions
+            assert create("first", 7) == (Errors.NONE, 0)
+            assert create("second", 7) == (Errors.NONE, 0), "the burst may end below zero"
+            error, throttle_s = create("third", 7)
+            assert error is Errors.THROTTLING_QUOTA_EXCEEDED
+            assert 0 < throttle_s <= 2
+            error, throttle_s = create("fourth", 5)
+            assert error is Errors.NONE, "an old client is not refused"
+            assert throttle_s > 0
+            many = {
+                "topics": [{"name": f"asked-for-{n}"} for n in range(80)],
+                "allow_auto_topic_creation": True,
             }
-            answer = client.ask(ApiKey.CREATE_TOPICS, version, {"topics": [row], "timeout": 10_000})
-            return Errors(answer.topics[0].error_code), answer.throttle_time.total_seconds()
-
-        last_for(6)  # the bucket is full: four partitions
-        assert create("first", 7) == (Errors.NONE, 0)
-        assert create("second", 7) == (Errors.NONE, 0), "the burst may end below zero"
-        error, throttle_s = create("third", 7)
-        assert error is Errors.THROTTLING_QUOTA_EXCEEDED
-        assert 0 < throttle_s <= 2
-        error, throttle_s = create("fourth", 5)
-        assert error is Errors.NONE, "an old client is not refused"
-        assert throttle_s > 0
-        many = {"topics": [{"name": f"asked-for-{n}"} for n in range(80)], "allow_auto_topic_creation": True}
-        assert client.ask(ApiKey.METADATA, 4, many).throttle_time.total_seconds() > 0
-    alter(broker, {"user": "ANONYMOUS"}, {"controller_mutation_rate": None})
+            assert client.ask(ApiKey.METADATA, 4, many).throttle_time.total_seconds() > 0
 
 
 def _is_limited(broker: LandlineStandalone) -> bool:
@@ -268,23 +278,22 @@ def _is_limited(broker: LandlineStandalone) -> bool:
 
 
 def test_an_address_that_connects_too_often_is_shut_out_for_a_while(broker: LandlineStandalone) -> None:
-    alter(broker, {"ip": "127.0.0.7"}, {"connection_creation_rate": 2})
+    with limited(broker, {"ip": "127.0.0.7"}, {"connection_creation_rate": 2}):
 
-    def open_after(address: str, seconds: float) -> bool:
-        with socket.create_connection((HOST, broker.port), 10, (address, 0)) as sock:
-            sock.settimeout(seconds)
-            sock.sendall(struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 1, -1))
-            try:
-                return bool(sock.recv(1))
-            except TimeoutError:
-                return True
-            except ConnectionResetError:
-                return False
+        def open_after(address: str, seconds: float) -> bool:
+            with socket.create_connection((HOST, broker.port), 10, (address, 0)) as sock:
+                sock.settimeout(seconds)
+                sock.sendall(struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 1, -1))
+                try:
+                    return bool(sock.recv(1))
+                except TimeoutError:
+                    return True
+                except ConnectionResetError:
+                    return False
 
-    wait_until(lambda: not all(open_after("127.0.0.7", 5) for _ in range(5)), 30)
-    assert all(open_after("127.0.0.8", 5) for _ in range(20))
-    assert metric(broker, "kafka_server_socketservermetrics_connectionacceptrate", "127.0.0.7") > 0
-    alter(broker, {"ip": "127.0.0.7"}, {"connection_creation_rate": None})
+        wait_until(lambda: not all(open_after("127.0.0.7", 5) for _ in range(5)), 30)
+        assert all(open_after("127.0.0.8", 5) for _ in range(20))
+        assert metric(broker, "kafka_server_socketservermetrics_connectionacceptrate", "127.0.0.7") > 0
 
 
 def test_quotas_that_exist_at_start_are_in_force(data_dir: Path, broker: LandlineStandalone) -> None:
