@@ -21,7 +21,7 @@ echo "$2" >>{here}/told
 [ "$2" = backup ] && echo tree >"$3"
 [ -f "$3" ] || exit 3
 echo "metadata of c: 7 znodes"
-exit $(cat {here}/code)
+exit $(cat {here}/code_of_$2)
 """,
     "bin/runuser": """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
@@ -64,7 +64,8 @@ def dry_run(tmp_path):
     off = {"ansible_host": "127.0.0.1", "ansible_port": 1, "broker_first_id": 2}
     inventory = {"brokers": {"hosts": {"h1": here, "h2": off}}, "web": {"hosts": {"localhost": here}}}
     (tmp_path / "hosts.json").write_text(json.dumps(inventory))
-    (tmp_path / "code").write_text("0")
+    for verb in ("backup", "verify"):
+        (tmp_path / f"code_of_{verb}").write_text("0")
 
     def run(playbook, *arguments):
         done = subprocess.run(
@@ -101,17 +102,32 @@ def test_of_a_backup_it_takes_the_tree_and_keeps_none(dry_run, tmp_path):
     assert not (tmp_path / "saved").exists()
 
 
-def test_of_a_restore_it_verifies_the_file_and_stops_nothing(dry_run, tmp_path):
+@pytest.mark.parametrize(
+    ("code", "what_is"), [(66, "The tree is gone"), (69, "ZooKeeper does not answer")], ids=["gone", "away"]
+)
+def test_of_a_restore_it_verifies_the_file_says_what_would_be_done_and_stops_nothing(
+    dry_run, tmp_path, code, what_is
+):
     (tmp_path / "saved").write_text("hidden-tree")
+    (tmp_path / "code_of_backup").write_text(str(code))
     status, said = dry_run("restore", "--limit=h1")
     assert status == 0
     assert set(told(tmp_path)) == {"verify", "backup"}
+    assert f"{what_is}: the brokers would be stopped, {tmp_path}/saved restored, and all brokers started" in said
     assert "hidden-tree" not in said
+
+
+def test_of_a_restore_it_refuses_a_cluster_that_has_its_metadata(dry_run, tmp_path):
+    (tmp_path / "saved").write_text("hidden-tree")
+    status, said = dry_run("restore", "--limit=h1")
+    assert status != 0
+    assert told(tmp_path) == ["verify", "backup"]
+    assert "This cluster has its metadata, and nothing is touched" in said
 
 
 def test_of_a_restore_it_refuses_a_file_that_is_damaged(dry_run, tmp_path):
     (tmp_path / "saved").write_text("")
-    (tmp_path / "code").write_text("1")
+    (tmp_path / "code_of_verify").write_text("1")
     status, _said = dry_run("restore", "--limit=h1")
     assert status != 0
     assert told(tmp_path) == ["verify"]
