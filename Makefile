@@ -363,7 +363,7 @@ cost: setup ## Check the cost of many smallest elements of every array against b
 	@$(if $(COST_ARGS),true,COST_EXAMPLES=$(or $(EXAMPLES),2000) pytest tests/cost -q -p no:cacheprovider)
 
 .PHONY: sanity
-sanity: setup ## Run ansible-test sanity over the built collection: minutes, and linters from PyPI (TEST_ARGS="--test pylint")
+sanity: setup ## Run ansible-test sanity over the built collection: a minute, and linters from PyPI (TEST_ARGS="--test pylint")
 	@tools/test-sanity $(TEST_ARGS)
 
 .PHONY: docs

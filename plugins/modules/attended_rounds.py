@@ -53,9 +53,14 @@ from ansible.module_utils.basic import AnsibleModule
 
 
 def main() -> None:
-    AnsibleModule({}).fail_json(
-        msg="the action plugin attended_rounds is missing: set action_plugins in ansible.cfg"
+    module = AnsibleModule(
+        {
+            "argv": {"type": "list", "elements": "str", "required": True},
+            "round_s": {"type": "float", "default": 15.0},
+            "quiet_s": {"type": "float", "default": 600.0},
+        }
     )
+    module.fail_json(msg="the action plugin attended_rounds is missing: set action_plugins in ansible.cfg")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,23 @@ options:
     description: Their new owner and group, and those that they get back if the unit does not start.
     type: dict
     required: true
+    suboptions:
+      user:
+        description: The new owner.
+        type: str
+        required: true
+      group:
+        description: The new group.
+        type: str
+        required: true
+      before_user:
+        description: The owner until now.
+        type: str
+        required: true
+      before_group:
+        description: The group until now.
+        type: str
+        required: true
   clean_mark:
     description: File in each directory that says that the unit has stopped in good order.
     type: str

@@ -51,7 +51,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-STARTED, CHANGED = "ActiveEnterTimestampMonotonic", "StateChangeTimestampMonotonic"
+STARTED = "ActiveEnterTimestampMonotonic"
+CHANGED = "StateChangeTimestampMonotonic"
 US = 1_000_000
 
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """What a deploy costs clients: writes to a topic of its own and reads from it while brokers roll, on the controller.
 
     deploy_probe.py begin DIRECTORY    reads a client's settings as JSON from the standard input, and goes on by itself
