@@ -182,7 +182,8 @@ def nobody_else_runs_code(lab, tmp_path):
     url = f"spark://{lab.host('h2').address}:7077"
     submit = str(Path(sys.executable).with_name("spark-submit"))
     command = [submit, "--master", url, str(JOB), str(tmp_path)]
-    stranger = ManagedProcess("stranger", lambda: command, tmp_path / "stranger.log", cwd=ROOT)
+    finds_modules = {"PYTHONPATH": str(ROOT)}
+    stranger = ManagedProcess("stranger", lambda: command, tmp_path / "stranger.log", finds_modules, cwd=ROOT)
     stranger.start()
     try:
         wait_until(
