@@ -30,7 +30,7 @@ from broker.server.moves.judge import (
 )
 from broker.server.moves.layout import Layout, Targets, TooFewError, Wish, added, amount, of_brokers
 from broker.server.moves.planner import plan
-from broker.server.moves.turn import MoveTurn, OwnTurn, lease_of
+from broker.server.moves.turn import TAKE_BACK_S, MoveTurn, OwnTurn, lease_of
 from broker.server.moves.work import Decide, Left, MovedCluster, WorkDone, in_words, work
 from broker.server.stopping.may_stop import zookeeper
 from broker.server.zookeeper_access import access_from
@@ -43,7 +43,6 @@ EXIT_NOT_YET: Final = 75
 EXIT_INTERRUPTED: Final = 130
 
 _TOLD_MOVES: Final = 20
-_BACK_S: Final = 60
 _SESSION_MS: Final = 20_000
 
 Complain = Callable[[str], None]
@@ -80,7 +79,7 @@ def move(
     own, pause_for, code = OwnTurn(turn, lease_of(options)), wait or Event().wait, EXIT_FAILED
     try:
         try:
-            own.begin(is_held=options.held, by_force=options.pause)
+            own.begin(pause_for, is_held=options.held, by_force=options.pause)
             code = _work(admin, own, options, complain, pause_for)
         except KeyboardInterrupt:
             code = EXIT_INTERRUPTED
@@ -110,18 +109,19 @@ def _take_back(admin: MovedCluster, own: OwnTurn, options: Any, pause_for: Calla
     if options.command == "fill":
         return "its throttle stays, as long as the broker copies. --pause takes it away"
     try:
+        own.begin_to_end()
         back = work(
             admin,
             lambda view, _gone: pause(view, by_whoever=False),
             _silent,
-            _BACK_S,
+            TAKE_BACK_S,
             pause_for,
             keep=own.keep,
         )
     except MovesRefusedError as error:
         return str(error)
     if not back.is_done:
-        return f"its moves and throttles could not be taken back within {_BACK_S} s"
+        return f"its moves and throttles could not be taken back within {TAKE_BACK_S} s"
     return "; ".join(("its moves and throttles are taken back", *back.left.waits))
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,8 +27,11 @@ TURN: Final = "/landline/move_turn"
 # After the last sign of a command, and between the rounds of a play.
 FOR_MS: Final = 30_000
 BETWEEN_MS: Final = 120_000
+# For how long one that was interrupted may take back what it has set.
+TAKE_BACK_S: Final = 60
 NOT_NOTED: Final = -1
 _RENEWED_S: Final = 10.0
+_LOOK_S: Final = 0.5
 _VERSION: Final = 1
 PAUSE: Final = "--pause"
 _TOOK_BACK: Final = "has taken the moves and the throttles back. Run it again to go on"
@@ -37,13 +41,15 @@ _WENT_ON: Final = "moves partitions now: the turn of this run was over. Run it a
 @dataclass(frozen=True, slots=True)
 class MoveLease:
     """Who moves partitions, as stored in ZooKeeper: any text that is unique to a run, and its command. ``since_ms`` is
-    when the turn began, by ZooKeeper's clock, which renewals keep.
+    when the turn began, by ZooKeeper's clock, which renewals keep. ``is_ending``: it was interrupted, and takes back
+    what it has set.
     """
 
     holder: str
     command: str
     for_ms: int = FOR_MS
     since_ms: int = NOT_NOTED
+    is_ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +119,30 @@ class OwnTurn:
         self._lease = lease
         self._renewed = time.monotonic()
 
-    def begin(self, *, is_held: bool = False, by_force: bool = False) -> None:
-        """Takes it. With ``is_held`` an earlier command of the run has it. Raises :class:`MovesRefusedError` with who
-        has it now, or who ended it.
+    def begin(
+        self, pause_for: Callable[[float], object], *, is_held: bool = False, by_force: bool = False
+    ) -> None:
+        """Takes it, as soon as one that was interrupted has taken back what it had set. With ``is_held`` an earlier
+        command of the run has it. Raises :class:`MovesRefusedError` with who has it now, or who ended it.
         """
         if is_held and not by_force:
             self._check(self._turn.keep(self._lease))
             return
-        held = self._turn.take(self._lease, by_force=by_force)
-        if held is not None:
-            raise MovesRefusedError(str(held))
+        began = time.monotonic()
+        while True:
+            held = self._turn.take(self._lease, by_force=by_force)
+            if held is None:
+                return
+            if not held.lease.is_ending or time.monotonic() - began >= TAKE_BACK_S:
+                raise MovesRefusedError(str(held))
+            pause_for(_LOOK_S)
+
+    def begin_to_end(self) -> None:
+        """Lets the next one wait while this one takes back what it has set. Raises :class:`MovesRefusedError` if
+        somebody ended it.
+        """
+        self._lease = replace(self._lease, is_ending=True)
+        self._check(self._turn.keep(self._lease))
 
     def keep(self) -> None:
         """Goes on with it. Raises :class:`MovesRefusedError` if somebody ended it."""
@@ -166,6 +186,7 @@ def encode_lease(lease: MoveLease) -> bytes:
         "command": lease.command,
         "for_ms": lease.for_ms,
         "since_ms": lease.since_ms,
+        "is_ending": lease.is_ending,
     }
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -175,7 +196,11 @@ def decode_lease(data: bytes) -> MoveLease | None:
     try:
         value = load(TURN, data)
         return MoveLease(
-            str(value["holder"]), str(value["command"]), int64(value["for_ms"]), int64(value["since_ms"])
+            str(value["holder"]),
+            str(value["command"]),
+            int64(value["for_ms"]),
+            int64(value["since_ms"]),
+            is_ending=value.get("is_ending") is True,  # releases before 0.4.0 do not tell
         )
     except (BadZnodeError, *STRANGE):
         return None

@@ -12,7 +12,14 @@ from broker.arguments import make_parser
 from broker.server.moves.judge import MovesRefusedError
 from broker.server.moves.layout import Layout, PlacedPartition
 from broker.server.moves.throttles import ThrottledPairs, Throttles
-from broker.server.moves.turn import TURN, MoveLease, MoveTurn, decode_lease, encode_lease
+from broker.server.moves.turn import (
+    TURN,
+    MoveLease,
+    MoveTurn,
+    OwnTurn,
+    decode_lease,
+    encode_lease,
+)
 from broker.server.moves_command import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NOT_YET, move
 from broker.utils.topic_partition import TopicPartition
 from broker.zookeeper.embedded import EmbeddedStore
@@ -92,7 +99,7 @@ def test_many_who_ask_at_once_get_one_turn(store):
 
 
 def test_a_turn_survives_its_writing_and_rubbish_is_a_free_one(turn, store):
-    whole = MoveLease(ALICE, "drain --broker=2", 5, 6)
+    whole = MoveLease(ALICE, "drain --broker=2", 5, 6, is_ending=True)
     assert decode_lease(encode_lease(whole)) == whole
     turn.take(lease())
     text = encode_lease(whole)
@@ -239,6 +246,24 @@ def test_an_interrupt_takes_back_what_the_run_has_set_and_nothing_else(turn):
         in said[0]
     )
     assert turn.held() is None
+
+
+def test_the_next_run_waits_for_one_that_was_interrupted_and_takes_back_what_it_has_set(turn):
+    pretended, waited = cluster(), []
+
+    def next_run():
+        """Begins while the first one takes back, which is done before it looks again."""
+
+        def wait(_seconds):
+            waited.append(turn.held().lease)
+            turn.free(ALICE)
+
+        OwnTurn(turn, lease(BOB)).begin(wait)
+
+    code = move(pretended, turn, options("rebalance"), lambda _: None, Rests(pretended, interrupt, next_run))
+    assert code == EXIT_INTERRUPTED
+    assert [(each.holder, each.is_ending) for each in waited] == [(ALICE, True)]
+    assert turn.held().lease.holder == BOB
 
 
 def test_an_interrupted_fill_leaves_its_throttle_while_the_broker_copies(turn):
