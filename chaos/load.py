@@ -157,9 +157,16 @@ class Load:
         return self._producers.locked(lambda: self._times.longest_gap_s(since, until))
 
     def gaps_s(self, since: float, until: float) -> dict[Partition, float]:
-        """The longest gap of each partition, by topic and number."""
+        """The longest gap of each partition, by topic and number; of topics with transactions none, because their
+        records are acknowledged together, and have gaps of seconds where nothing is wrong.
+        """
         self._producers.await_report(until)
-        return self._producers.locked(lambda: self._times.gaps_s(since, until))
+        gaps = self._producers.locked(lambda: self._times.gaps_s(since, until))
+        return {partition: gap for partition, gap in gaps.items() if partition[0] in self._plain_topics}
+
+    def worst_gap_s(self, since: float, until: float) -> float:
+        """The longest gap of the partition that waited longest."""
+        return max(self.gaps_s(since, until).values())
 
     def await_progress(self, acks: int, timeout_s: float) -> None:
         """Waits for this many more acknowledgements; raises TimeoutError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,14 @@ import pytest
 from lab import Lab
 from tests.support.lab_cluster import LAB_ENV, LabTarget, running_cluster
 from tests.support.next_release import make_both_releases
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tracker() -> None:
+    """Multiprocessing's helper process outlives every lab: one that begins with a load inside a lab's network ends with
+    it, and the next module's load with that.
+    """
+    resource_tracker.ensure_running()
 
 
 @pytest.fixture(scope="session")

@@ -115,7 +115,7 @@ def stops(lab, unit, since):
 def rows_of(load, lab, unit, way, began, ended):
     told = [(at, host) for at, host in stops(lab, unit, began) if at < ended]
     ends = [at for at, _ in told[1:]] + [ended]
-    gaps = [max(load.gaps_s(at, end).values()) for (at, _), end in zip(told, ends, strict=True)]
+    gaps = [load.worst_gap_s(at, end) for (at, _), end in zip(told, ends, strict=True)]
     print(way, gaps)
     return [
         {"way": way, "host": host, "took_s": end - at, "longest_gap_s": gap}

@@ -60,7 +60,7 @@ class Site:
         yield said
         ended = time.monotonic()
         replicas, size, unit, took_s = DONE.search(said[0]).groups()
-        gap_s = max(self.load.gaps_s(began, ended).values())
+        gap_s = self.load.worst_gap_s(began, ended)
         copied = int(float(size) * UNITS[unit])
         self.figures.append(
             Figure(what, round(ended - began, 1), float(took_s), int(replicas), copied, round(gap_s, 2))
@@ -212,6 +212,10 @@ def test_a_new_machine_takes_the_place_of_a_dead_host_and_nothing_was_lost(site,
     assert "the other brokers have to be asked what h4 is to have. Run this without --limit" in " ".join(
         said.split()
     )
+    checked = site.inventory.play("playbooks/replace.yml", *BROKERS, "--check", "-e replace_host=h4")
+    assert re.search(r"replicas, [\d.]+ MiB to copy", checked)
+    assert site.throttles() == set()
+    assert "landline-broker" not in site.lab.run("h4", "ls /etc/systemd/system").stdout
     with site.measured("replace") as told:
         told.append(site.inventory.play("playbooks/replace.yml", *BROKERS, "-e replace_host=h4"))
     assert set(isr_sizes(site.bootstrap, FILLED).values()) == {3}

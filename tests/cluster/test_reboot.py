@@ -99,11 +99,6 @@ def turns(lab, since):
     return sorted(found)
 
 
-def longest_gap_s(load, begin, end):
-    """The longest time for which a partition's producers got no acknowledgement."""
-    return max(load.gaps_s(begin, end).values())
-
-
 @contextmanager
 def running(lab):
     """The playbook by make, beside the block and to its end."""
@@ -164,12 +159,12 @@ def test_all_hosts_are_rebooted_once_in_two_halves_under_load_and_a_third_run_ch
     assert re.search(f"{came}It goes on, as process \\d+ there", words)
     order = turns(lab, began)
     assert order[-1][2] == leader
-    longest_s = longest_gap_s(load, began, ended)
+    longest_s = load.worst_gap_s(began, ended)
     rows = [
         {
             "host": host,
             "down_s": served - stopped,
-            "longest_gap_s": longest_gap_s(load, stopped, min(served + REPLICATES_S, ended)),
+            "longest_gap_s": load.worst_gap_s(stopped, min(served + REPLICATES_S, ended)),
         }
         for stopped, served, host in order
     ]
