@@ -139,7 +139,11 @@ class LogProducers:
         snapshot = producer_replay.load_latest_snapshot(
             state, directory, there, latest, self._context.clock.wall_ms()
         )
-        start = self._segments.all[0].base_offset if snapshot is None else snapshot
+        if snapshot is None:
+            start = self._segments.all[0].base_offset
+        else:
+            start = snapshot
+            producer_replay.drop_compacted(state, self._segments.all, snapshot)
         segments = self._segments.between(start, end, end)
         producer_replay.replay(
             state, segments, start, reindex_from, cancel=cancel, without_producers=without_producers

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from broker.log.results import AbortedTransaction
 
@@ -64,10 +64,23 @@ class OpenTransactions:
         if ended and ended[0].last_offset < high_watermark:
             while ended and ended[0].last_offset < high_watermark:
                 ended.popleft()
-            starts = [each.first_offset for each in ended]
-            if self._ongoing:
-                starts.append(next(iter(self._ongoing)))
-            self._first = min(starts, default=None)
+            self._note_first()
+
+    def drop(self, first_offset: int) -> None:
+        """Forgets an open transaction."""
+        self._ongoing.pop(first_offset, None)
+        self._note_first()
+
+    def _note_first(self) -> None:
+        starts = [each.first_offset for each in self._ended]
+        if self._ongoing:
+            starts.append(next(iter(self._ongoing)))
+        self._first = min(starts, default=None)
+
+    @property
+    def open_ones(self) -> Mapping[int, int]:
+        """The open transactions: the producer of each, by first offset."""
+        return self._ongoing
 
     @property
     def oldest_producer(self) -> int | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from broker.log import look_ups
 from broker.log.errors import LoadCancelled
 from broker.log.producers.markers import CutMarkerError, TransactionMarker, read_marker
 from broker.log.producers.producer_snapshot import encode_snapshot, read_snapshot, snapshot_path
@@ -17,6 +18,7 @@ from broker.log.segments.batch_file import LOG_SUFFIX
 from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.segment import Segment
 from broker.protocol.errors import KafkaError
+from broker.protocol.offsets import UNKNOWN_OFFSET
 from broker.record.header import BatchHeader
 
 _log = structlog.get_logger(__name__)
@@ -37,6 +39,9 @@ def note_batch(
     if not header.is_control:
         state.update(header, header.base_offset)
         return
+    if not header.record_count:
+        state.update_emptied(header)
+        return
     marker = read_marker(view, position, header)
     if marker is not None:
         aborted = state.update_marker(header, marker)
@@ -52,6 +57,9 @@ def _note_stored_marker(
     Nothing behind a damaged marker is wrong, so it must not stop the load: it is logged, and costs the end of its
     transaction at most. Kafka does not start then, or after a crash cuts off all that follows. Raises OSError.
     """
+    if not header.record_count:
+        state.update_emptied(header)
+        return
     marker, is_cut = None, False
     try:
         marker = read_marker(segment.whole_batch(position, header), 0, header)
@@ -118,6 +126,50 @@ def replay(
                     )
                 else:
                     state.update(header, header.base_offset)
+
+
+def drop_compacted(state: ProducerStateManager, segments: Sequence[Segment], end_offset: int) -> None:
+    """Drops the open transactions of a snapshot at ``end_offset``, just loaded into ``state``, of which the log has no
+    batch any more. Those of a transaction that is open are not compacted. So it has ended behind the snapshot, and when
+    compaction had taken its batches, it took its marker, too: nothing that is replayed would end it.
+
+    Deleted batches tell nothing. Raises OSError.
+    """
+    missing = {
+        first_offset: producer_id
+        for first_offset, producer_id in state.transactions.open_ones.items()
+        if first_offset >= segments[0].base_offset and not _begins_with(segments, first_offset, producer_id)
+    }
+    if not missing:
+        return
+    last = _last_offsets(set(missing.values()), segments, min(missing), end_offset)
+    for first_offset, producer_id in missing.items():
+        if last.get(producer_id, UNKNOWN_OFFSET) < first_offset:
+            state.drop_transaction(first_offset)
+
+
+def _begins_with(segments: Sequence[Segment], offset: int, producer_id: int) -> bool:
+    """Whether the producer's batch is at ``offset``, or may be: damaged data tells nothing."""
+    try:
+        found = segments[look_ups.floor_index(segments, offset)].find(offset)
+    except DamagedError:
+        return True
+    return found is not None and found[1].base_offset <= offset and found[1].producer_id == producer_id
+
+
+def _last_offsets(
+    producers: Collection[int], segments: Sequence[Segment], first_offset: int, end_offset: int
+) -> dict[int, int]:
+    """Where the last transactional batch of each of the ``producers`` ends, of those between the two offsets."""
+    found: dict[int, int] = {}
+    number = look_ups.floor_index(segments, first_offset)
+    for segment in segments[number:]:
+        for _, header in segment.sound_headers_for(first_offset):
+            if header.base_offset >= end_offset:
+                return found
+            if header.producer_id in producers and header.is_transactional and not header.is_control:
+                found[header.producer_id] = header.last_offset
+    return found
 
 
 def load_latest_snapshot(

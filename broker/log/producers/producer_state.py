@@ -114,8 +114,8 @@ class ProducerStateManager:
     each. Above ``max_producers``, producers that wrote once, long ago, are removed first, then those that
     wrote the longest ago. Their next batch is accepted like a new producer's (KIP-360).
 
-    Invariant: an open transaction is in it until its marker is. It is never emptied, because its transactions are also
-    looked at without the lock: a log that loses batches gets another one.
+    Invariant: an open transaction is in it until its marker is, or is known to be gone. It is never emptied, because
+    its transactions are also looked at without the lock: a log that loses batches gets another one.
     """
 
     def __init__(self, expiration_ms: int, max_producers: int = MAX_PRODUCERS) -> None:
@@ -274,6 +274,16 @@ class ProducerStateManager:
         ended = self.transactions.end(header.producer_id, first_offset, header.last_offset)
         return None if marker.committed else ended
 
+    def update_emptied(self, header: BatchHeader) -> None:
+        """Records a control batch whose marker compaction has taken, when nothing else of the transaction was left. It
+        is kept for its epoch, which fences (Kafka passes over it).
+        """
+        entry = self._entry(header)
+        entry.last_timestamp = header.max_timestamp
+        first_offset = entry.current_txn_first_offset
+        if first_offset is not None:
+            self.drop_transaction(first_offset)
+
     def _entry(self, header: BatchHeader) -> ProducerEntry:
         entry = self.producers.get(header.producer_id)
         if entry is None:
@@ -292,6 +302,13 @@ class ProducerStateManager:
         """Whether the producer has a transaction in this log that no marker has ended."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset is not None
+
+    def drop_transaction(self, first_offset: int) -> None:
+        """Forgets the open transaction that began there, which left no trace in the log."""
+        entry = self.producers.get(self.transactions.open_ones[first_offset])
+        if entry is not None:
+            entry.current_txn_first_offset = None
+        self.transactions.drop(first_offset)
 
     def has_late_transaction(self, now_ms: int, max_timeout_ms: int) -> bool:
         """Whether the oldest open transaction should have timed out long ago: its producer wrote nothing for

@@ -9,6 +9,7 @@ from broker.log import look_ups
 from broker.log.cleaning.cleaner import clean_log
 from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.log import Log
+from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import BatchHeader, iter_batches
 from tests.support.logs import batch, open_log, unlimited
 from tests.support.transactions import ABORT, COMMIT, end, write
@@ -117,3 +118,57 @@ def test_what_compaction_leaves_recovers_to_the_same_state(tmp_path) -> None:
         log.segments, 0, 3
     )
     assert [h.base_offset for h in iter_batches(again.read_bytes(0, 1 << 20))] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("committed", [COMMIT, ABORT])
+def test_a_snapshot_of_a_transaction_that_compaction_took_does_not_open_it_again(tmp_path, committed) -> None:
+    """The broker was stopped in the middle of the transaction, which left a snapshot; it is killed later."""
+    log = open_log(tmp_path, COMPACT)
+    write(log, b"old", pid=PID, key=b"k")
+    log.flush()
+    log.close()
+    log = open_log(tmp_path, COMPACT)
+    log.append_as_leader(batch(b"between", key=b"other"), 0)
+    end(log, committed, PID)
+    log.append_as_leader(batch(b"new", key=b"k"), 0)
+    close_segment(log)
+    forget_producers(log)
+    for now_ms in (10_000, 20_000, 30_000):
+        left = clean(log, now_ms)
+    assert bases(left) == [1, 3]
+    again = open_log(tmp_path, COMPACT, clean=False, recovery_point=log.recovery_point)
+    again.high_watermark = again.log_end_offset
+    assert again.last_stable_offset() == again.log_end_offset
+    assert not again.producer_state.has_open_transaction(PID)
+
+
+def test_an_open_transaction_of_a_snapshot_stays_open_though_its_first_batch_is_gone(tmp_path) -> None:
+    """After a restart an end that is not replicated yet does not hold back compaction. A truncation may take it."""
+    log = open_log(tmp_path, COMPACT)
+    write(log, b"old", pid=PID, key=b"k")
+    write(log, b"new", pid=PID, sequence=1, key=b"k")
+    log.roll()
+    end(log, COMMIT, PID)
+    log.flush()
+    log.close()
+    log = open_log(tmp_path, COMPACT)
+    log.high_watermark = 2
+    assert bases(clean(log, 10_000)) == [1]
+    log.truncate_to(2)
+    assert log.last_stable_offset() < 2
+    assert log.producer_state.has_open_transaction(PID)
+
+
+def test_what_is_left_of_a_marker_fences_after_a_crash(tmp_path) -> None:
+    log = open_log(tmp_path, COMPACT)
+    end(log, ABORT, PID, epoch=3)
+    close_segment(log)
+    clean(log, 10_000)
+    (left,) = clean(log, 12_000)
+    assert (left.is_control, left.record_count) == (True, 0)
+    for path in log.dir.glob("*.snapshot"):
+        path.unlink()
+    again = open_log(tmp_path, COMPACT, clean=False)
+    with pytest.raises(KafkaError) as refused:
+        write(again, b"zombie", pid=PID, key=b"k", epoch=2)
+    assert refused.value.error_code is Errors.INVALID_PRODUCER_EPOCH
