@@ -310,9 +310,14 @@ def _recover(
         if result.without_producers:
             without_producers.add(segment.base_offset)
         parameters.on_verified(1)
-        if behind and not result.truncated_bytes and not config.compact:
-            # Compaction leaves such gaps. In other logs, batches are missing that reached the disk later than
-            # this segment.
+        if (
+            behind
+            and not result.truncated_bytes
+            and not config.compact
+            and behind[0].base_offset > recovery_point
+        ):
+            # Batches are missing that reached the disk later than the next segment. Compaction leaves such gaps, too,
+            # but below the recovery point: the topic may have been a compacted one.
             result = result.checked_against(behind[0].base_offset)
         if result.problem is not None:
             _log_truncation(str(topic_partition), segment, result, behind)

@@ -6,9 +6,11 @@ import shutil
 from pathlib import Path
 
 from broker.config.log_config import LogConfig
+from broker.log.cleaning.cleaner import clean_log
+from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.log_manager import LogManager
 from broker.utils.topic_partition import TopicPartition
-from tests.support.logs import batch, contents, open_log
+from tests.support.logs import batch, contents, open_log, unlimited
 
 SMALL = LogConfig(segment_bytes=150, index_interval_bytes=1)
 
@@ -40,6 +42,22 @@ def test_gaps_before_segments_of_a_compacted_log_stay(tmp_path):
     (tmp_path / "t-0" / f"{2:020d}.log").write_bytes(b"")
     again = open_log(tmp_path, compacted, clean=False)
     assert again.log_end_offset == 6
+
+
+def test_gaps_that_compaction_left_stay_when_the_topic_is_no_longer_compacted(tmp_path):
+    """Nothing is missing below the recovery point, which is where the active segment begins after a roll."""
+    compacted = LogConfig(cleanup_policy=frozenset({"compact"}), delete_retention_ms=0)
+    log = open_log(tmp_path, compacted)
+    log.append_as_leader(batch(b"value", key=b"k"), 0)
+    log.append_as_leader(batch(None, key=b"k"), 0)
+    log.roll()
+    log.append_as_leader(batch(b"acknowledged", key=b"k"), 0)
+    log.high_watermark = log.log_end_offset
+    for now_ms in (10_000, 20_000):
+        clean_log(log, 0, 2, OffsetMap(1 << 20), now_ms=now_ms, pace=unlimited())
+    assert (log.segments[0].size, log.recovery_point) == (0, 2)
+    again = open_log(tmp_path, LogConfig(), clean=False, recovery_point=2)
+    assert values(again) == [b"acknowledged"]
 
 
 def test_the_log_ends_where_an_epoch_falls(tmp_path):
