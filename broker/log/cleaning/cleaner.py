@@ -116,13 +116,12 @@ def _undisturbed(log: Log, generation: int) -> Iterator[None]:
 
 
 def group_segments(segments: Sequence[Segment], max_bytes: int) -> Iterator[list[Segment]]:
-    """Neighbouring segments in groups that each become at most one full segment."""
+    """Neighbouring segments in groups that each become at most one full segment, whose indexes can have its offsets."""
     group: list[Segment] = []
-    for number, segment in enumerate(segments):
-        end_offset = segments[number + 1].base_offset if number + 1 < len(segments) else segment.base_offset
+    for segment in segments:
         if group and (
             sum(one.size for one in group) + segment.size > max_bytes
-            or end_offset - group[0].base_offset > INT32_MAX
+            or segment.limit - group[0].base_offset > INT32_MAX
         ):
             yield group
             group = []

@@ -18,6 +18,7 @@ from broker.log.cleaning.cleaner import clean_log
 from broker.log.cleaning.io_pace import CleaningAborted, IoPace
 from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.log_manager import LogManager, LogManagerSettings
+from broker.log.segments.batch_file import INT32_MAX
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.record.records import LONG_MAX
 from broker.record.validator import AppendOrigin
@@ -167,6 +168,24 @@ def test_timestamps_beyond_64_bits_are_as_javas_before_and_after_a_compaction(tm
     clean(log)
     first = records_of(log)[0]
     assert (first.key, first.timestamp) == (b"a", LONG_MAX)
+
+
+def test_segments_are_joined_as_far_as_an_index_can_have_their_offsets(tmp_path):
+    """Offsets in an index are relative to the segment's first, in 31 bits."""
+    log = open_log(tmp_path, COMPACT)
+    put(log, b"a", b"1")
+    log.append_as_follower(
+        memoryview(build_batch([Record(b"b", b"2", (), 1000)], base_offset=INT32_MAX - 2, leader_epoch=0))
+    )
+    log.roll()
+    for key in (b"c", b"d", b"e", b"f"):
+        put(log, key, b"3")
+    log.roll()
+    put(log, b"active", b"4")
+    before = records_of(log)
+    clean(log)
+    assert records_of(log) == before
+    assert [segment.base_offset for segment in log.segments] == [0, INT32_MAX - 1, INT32_MAX + 3]
 
 
 def test_a_small_map_cleans_as_far_as_it_reaches(tmp_path):
