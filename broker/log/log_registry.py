@@ -160,9 +160,26 @@ class LogRegistry:
         self._write_log_starts(log_dir)
 
     def _recovery_points_lowered(self, offsets: Mapping[Log, int]) -> None:
+        """What is compacted is durable, so a truncation that reaches it lowers the recovery point, too."""
         for log_dir in {self._dir_of_log(log) for log in offsets}:
             if log_dir is not None:
                 self._write_recovery_points(log_dir, offsets)
+                cut = {
+                    log.topic_partition: offset
+                    for log, offset in offsets.items()
+                    if self._logs.get(log.topic_partition) is log
+                    and self.dir_of(log.topic_partition) is log_dir
+                }
+                self._lower_clean(log_dir, cut)
+
+    @staticmethod
+    def _lower_clean(log_dir: LogDir, offsets: Mapping[TopicPartition, int]) -> None:
+        """Lowers the progress of compaction to these offsets: what comes there next is not clean."""
+        with log_dir.checkpointing:
+            positions = log_dir.read_checkpoint(log_dir.cleaned)
+            lower = {tp: offset for tp, offset in offsets.items() if positions.get(tp, offset) > offset}
+            if lower:
+                log_dir.lower_checkpoint(log_dir.cleaned, positions | lower)
 
     def _dir_of_log(self, log: Log) -> LogDir | None:
         future, log_dir = self._futures.get(log.topic_partition, (None, None))

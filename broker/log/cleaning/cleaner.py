@@ -45,9 +45,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CleanerStats:
-    """The result of one compaction. The log is now clean up to ``end_offset`` (exclusive)."""
+    """The result of one compaction. The log is now clean up to ``end_offset`` (exclusive), as long as its segments have
+    that ``generation``: later ones may have lost their ends.
+    """
 
     end_offset: int
+    generation: int
     bytes_before: int
     bytes_after: int
     keys: int
@@ -96,7 +99,7 @@ def clean_log(
                 raise CleaningAborted(f"{log.topic_partition} changed while it was compacted")
         after += cleaned.size
         generation += 2  # by the replacement; after any other change, the next replacement is refused
-    return CleanerStats(end_offset, before, after, len(offsets))
+    return CleanerStats(end_offset, generation, before, after, len(offsets))
 
 
 @contextmanager

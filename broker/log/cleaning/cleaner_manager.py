@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import structlog
 
 from broker.config.log_config import LONG_MAX
-from broker.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
 from broker.log.cleaning.io_pace import CleaningAborted, IoPace
 from broker.log.dirs.log_dir import LogDir
 from broker.log.log import Log
@@ -91,7 +90,7 @@ class LogCleaner:
         for log_dir, logs in self._logs_by_dir():
             compacted = [log for log in logs if log.config.compact]
             if compacted:
-                positions = log_dir.read_checkpoint(_checkpoint(log_dir))
+                positions = log_dir.read_checkpoint(log_dir.cleaned)
                 for log in compacted:
                     dirty = measure(log, positions.get(log.topic_partition), now_ms)
                     if dirty.wants_cleaning and log.is_cleanable:
@@ -133,7 +132,8 @@ class LogCleaner:
                 "copied anew: stop the broker, remove the directory, start it. It is tried again after any restart",
             )
             return True
-        self._note_clean(log_dir, log, stats.end_offset)
+        if log.generation == stats.generation:
+            self._note_clean(log_dir, log, stats.end_offset)
         _log.info(
             "log_compacted",
             partition=str(log.topic_partition),
@@ -147,7 +147,7 @@ class LogCleaner:
 
     def _note_clean(self, log_dir: LogDir, log: Log, end_offset: int) -> None:
         """Stores the progress, unless the log was deleted meanwhile: another log may have its name."""
-        checkpoint = _checkpoint(log_dir)
+        checkpoint = log_dir.cleaned
         with log_dir.checkpointing:
             present = {
                 one.topic_partition: one for d, logs in self._logs_by_dir() if d is log_dir for one in logs
@@ -159,7 +159,7 @@ class LogCleaner:
 
 def forget_clean(log_dir: LogDir, topic_partition: TopicPartition) -> None:
     """Removes the progress of a deleted log, because it does not apply to the next log with its name."""
-    checkpoint = _checkpoint(log_dir)
+    checkpoint = log_dir.cleaned
     with log_dir.checkpointing:
         positions = log_dir.read_checkpoint(checkpoint)
         if positions.pop(topic_partition, None) is not None:
@@ -171,7 +171,7 @@ def measure(log: Log, checkpointed: int | None, now_ms: int) -> DirtyLog:
     segments = log.segments
     first_base = segments[0].base_offset
     first_dirty = first_base if checkpointed is None else max(checkpointed, first_base)
-    if first_dirty > log.log_end_offset:  # the log was truncated or recreated since
+    if first_dirty > log.log_end_offset:  # recovery has cut it
         first_dirty = first_base
     uncleanable = min(segments[-1].base_offset, log.last_stable_offset())
     config = log.config
@@ -196,7 +196,3 @@ def measure(log: Log, checkpointed: int | None, now_ms: int) -> DirtyLog:
         sum(segment.size for segment in dirty),
         overdue=config.max_compaction_lag_ms < LONG_MAX and now_ms - oldest_ms > config.max_compaction_lag_ms,
     )
-
-
-def _checkpoint(log_dir: LogDir) -> OffsetCheckpoint:
-    return OffsetCheckpoint(log_dir.path, CLEANER_CHECKPOINT)

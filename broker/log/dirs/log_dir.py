@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from broker.log.checkpoints import (
+    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -47,6 +48,7 @@ class LogDir:
         self.recovery_points = OffsetCheckpoint(self.path, RECOVERY_POINT_CHECKPOINT)
         self.high_watermarks = OffsetCheckpoint(self.path, HIGH_WATERMARK_CHECKPOINT)
         self.log_starts = OffsetCheckpoint(self.path, LOG_START_CHECKPOINT)
+        self.cleaned = OffsetCheckpoint(self.path, CLEANER_CHECKPOINT)
         # Held from reading the logs to the end of the write. Values read before a truncation must not replace
         # what the truncation wrote, and each file has only one ``.tmp``.
         self.checkpointing = threading.Lock()  # lock order 50

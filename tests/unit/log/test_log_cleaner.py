@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from broker.config.log_config import LogConfig
 from broker.log.checkpoints import CLEANER_CHECKPOINT, OffsetCheckpoint
+from broker.log.cleaning import cleaner
 from broker.log.cleaning.cleaner import clean_log
 from broker.log.cleaning.io_pace import CleaningAborted, IoPace
 from broker.log.cleaning.offset_map import OffsetMap
@@ -335,6 +336,51 @@ def test_the_manager_cleans_the_dirtiest_log_and_remembers_how_far(tmp_path):
     assert manager.cleaner.run() == 0
     checkpoint = OffsetCheckpoint(tmp_path, CLEANER_CHECKPOINT)
     assert checkpoint.read() == {TP: log.segments[-1].base_offset}
+    manager.shutdown()
+
+
+def test_what_comes_after_a_truncation_is_compacted_anew(tmp_path):
+    """An unclean election took records that were compacted. Among those that come instead a key is deleted."""
+    clock = ManualClock(50_000)
+    manager = LogManager([str(tmp_path)], COMPACT, clock=clock)
+    manager.startup()
+    log = manager.get_or_create(TP)
+    put(log, b"deleted", b"v")
+
+    def fill_and_clean(records: int) -> None:
+        for n in range(records):
+            put(log, b"k%d" % (n % 5), b"v%d" % n)
+        log.high_watermark = log.log_end_offset
+        assert manager.cleaner.run() == 1
+
+    fill_and_clean(100)
+    log.truncate_to(1)
+    assert log.log_end_offset == 1
+    put(log, b"deleted", None)
+    fill_and_clean(500)
+    clock.now_ms += COMPACT.delete_retention_ms
+    fill_and_clean(1000)
+    assert b"deleted" not in table(records_of(log))
+    manager.shutdown()
+
+
+def test_a_truncation_right_after_a_compaction_is_not_forgotten(tmp_path, monkeypatch):
+    manager = LogManager([str(tmp_path)], COMPACT, clock=ManualClock(50_000))
+    manager.startup()
+    log = manager.get_or_create(TP)
+    for n in range(100):
+        put(log, b"k%d" % (n % 5), b"v%d" % n)
+    log.high_watermark = log.log_end_offset
+    real = cleaner.clean_log
+
+    def clean_then_truncate(*arguments, **named):
+        stats = real(*arguments, **named)
+        log.truncate_to(1)
+        return stats
+
+    monkeypatch.setattr(cleaner, "clean_log", clean_then_truncate)
+    assert manager.cleaner.run() == 1
+    assert OffsetCheckpoint(tmp_path, CLEANER_CHECKPOINT).read() == {}
     manager.shutdown()
 
 
