@@ -213,6 +213,8 @@ class LogManager(LogMover):
                 self.drop_future(tp)
         for log_dir in self.dirs.unclean & self._loaded_dirs:
             self._sync_recovered(log_dir)
+        for log_dir in self._loaded_dirs & set(self.dirs):
+            self._forget_gone(log_dir)
 
     def _load_one(
         self,

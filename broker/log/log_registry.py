@@ -159,6 +159,22 @@ class LogRegistry:
         self._write_recovery_points(log_dir)
         self._write_log_starts(log_dir)
 
+    def _forget_gone(self, log_dir: LogDir) -> None:
+        """Takes logs that are gone out of the checkpoints of a directory that was just loaded. A stop in the middle of
+        a deletion left them there, or somebody removed the directory of a log. The next log of that name would be taken
+        for one that begins, is durable and is compacted as far as that one.
+        """
+        here = {log.topic_partition: log for log in self._files_in(log_dir)}
+        checkpoints = log_dir.recovery_points, log_dir.log_starts
+        if any(log_dir.read_checkpoint(checkpoint).keys() - here.keys() for checkpoint in checkpoints):
+            self._checkpoint_dir(log_dir)
+        ends = {log.topic_partition: log.log_end_offset for log in self._logs_in(log_dir)}
+        with log_dir.checkpointing:
+            positions = log_dir.read_checkpoint(log_dir.cleaned)
+            kept = {tp: offset for tp, offset in positions.items() if tp in ends and offset <= ends[tp]}
+            if kept != positions:
+                log_dir.lower_checkpoint(log_dir.cleaned, kept)
+
     def _recovery_points_lowered(self, offsets: Mapping[Log, int]) -> None:
         """What is compacted is durable, so a truncation that reaches it lowers the recovery point, too."""
         for log_dir in {self._dir_of_log(log) for log in offsets}:

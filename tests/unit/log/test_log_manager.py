@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -342,6 +343,27 @@ def test_the_log_start_survives_a_restart(tmp_path):
     again = started(tmp_path)
     assert again.get(A).log_start_offset == 2
     again.shutdown()
+
+
+def test_what_was_checkpointed_of_a_log_that_is_gone_is_not_said_of_the_next_one(tmp_path):
+    """Its deletion was interrupted before the checkpoints were written, or somebody removed the directory."""
+    manager = started(tmp_path)
+    log = manager.get_or_create(A)
+    for _ in range(3):
+        log.append_as_leader(batch(b"old"), 0)
+    log.high_watermark = 3
+    log.increment_log_start_offset(2)
+    manager.shutdown()
+    OffsetCheckpoint(tmp_path, "cleaner-offset-checkpoint").write({A: 2})
+    shutil.rmtree(tmp_path / "a-0")
+    again = started(tmp_path)
+    again.get_or_create(A).append_as_leader(batch(b"new"), 0)
+    again.dirs.unlock()  # the process died
+    last = started(tmp_path)
+    assert contents(last.get(A)) == [(0, b"new")]
+    for name in ("recovery-point-offset", "log-start-offset", "cleaner-offset"):
+        assert OffsetCheckpoint(tmp_path, f"{name}-checkpoint").read() == {}
+    last.shutdown()
 
 
 def test_a_truncation_below_the_recovery_point_is_checkpointed_at_once(tmp_path):
