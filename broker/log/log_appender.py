@@ -292,13 +292,15 @@ class LogAppender:
             total = sum(batch[2] for batch in batches)
             now_ms = self._context.clock.wall_ms()
             position = first = 0
-            for group in runs_that_fit(batches, self.config.segment_bytes):
-                size = sum(batch[2] for batch in group)
-                view, own = records[position : position + size], headers[first : first + len(group)]
-                self._write_fetched(view, own, group, now_ms)
-                position += size
-                first += len(group)
-            self._durability.note_appended(self._offsets.end, self.config.flush_messages)
+            try:
+                for group in runs_that_fit(batches, self.config.segment_bytes):
+                    size = sum(batch[2] for batch in group)
+                    view, own = records[position : position + size], headers[first : first + len(group)]
+                    self._write_fetched(view, own, group, now_ms)
+                    position += size
+                    first += len(group)
+            finally:  # the next fetch acknowledges what was written, also before an error
+                self._durability.note_appended(self._offsets.end, self.config.flush_messages)
         return info_of(
             headers,
             batches,

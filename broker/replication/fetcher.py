@@ -179,7 +179,10 @@ class ReplicaFetcher:
         channel.connect()
         if self._on(FetcherEvent.CONNECTED) is not FetcherState.ASKING:  # partitions were added meanwhile
             return
-        body = self._encoded(self._fetch.ask(plan.ready), self._wait_ms(plan))
+        ready = [item for item in plan.ready if self._append.is_synced(item)]
+        if not ready:
+            return
+        body = self._encoded(self._fetch.ask(ready), self._wait_ms(plan))
         answer = channel.request_raw(ApiKey.FETCH, FETCH_VERSION, (body,))
         with channel.judging():
             response = parse_fetch_response(answer)

@@ -80,17 +80,36 @@ class FollowerAppend:
                 if self._quota.is_set:
                     self._heed_quota(followed, received)
         except KafkaError as error:
-            is_told = error.error_code in _CHANGING or self._refused.get(topic_partition) == error.message
-            if not is_told:
-                self._refused[topic_partition] = error.message
-                _log.error(
-                    "replica_append_failed",
-                    partition=str(topic_partition),
-                    error=error.error_code.name,
-                    reason=error.message,
-                    action="the partition is fetched again after replica.fetch.backoff.ms, the others go on",
-                )
-            self._delay(followed, error.error_code)
+            self._refuse(followed, error)
+
+    def is_synced(self, followed: Followed) -> bool:
+        """Whether the partition's log may be fetched from its end on, which acknowledges what is before. If a sync that
+        ``flush.messages`` requires has failed, or an error came before it, it is made now. If that fails, the partition
+        is delayed.
+        """
+        log = followed.partition.log
+        if not log.durability.flush_due:
+            return True
+        try:
+            log.sync_records()
+        except KafkaError as error:
+            self._refuse(followed, error)
+            return False
+        return True
+
+    def _refuse(self, followed: Followed, error: KafkaError) -> None:
+        topic_partition = followed.partition.topic_partition
+        is_told = error.error_code in _CHANGING or self._refused.get(topic_partition) == error.message
+        if not is_told:
+            self._refused[topic_partition] = error.message
+            _log.error(
+                "replica_append_failed",
+                partition=str(topic_partition),
+                error=error.error_code.name,
+                reason=error.message,
+                action="the partition is fetched again after replica.fetch.backoff.ms, the others go on",
+            )
+        self._delay(followed, error.error_code)
 
     def _heed_quota(self, followed: Followed, received: ReceivedPartition) -> None:
         """Delays a throttled replica that is behind until the quota allows more."""

@@ -150,7 +150,7 @@ def test_a_follower_that_meets_a_full_disk_knows_of_no_more_than_it_wrote(tmp_pa
             batch(b"x" * 300, producer_id=9, producer_epoch=0, base_sequence=sequence), epoch
         )
     fetched = leader.read_bytes(0, 1 << 20)
-    log = open_log(tmp_path / "follower", LogConfig(segment_bytes=400))
+    log = open_log(tmp_path / "follower", LogConfig(segment_bytes=400, flush_messages=1))
     real, calls = os.pwrite, []
 
     def second_fails(fd, data, position):
@@ -166,6 +166,7 @@ def test_a_follower_that_meets_a_full_disk_knows_of_no_more_than_it_wrote(tmp_pa
     assert log.leader_epochs.entries == ((0, 0),)
     assert log.producer_state.producers[9].batches[-1].last_sequence == 0
     assert log.health.failure is None
+    assert log.durability.sync_wanted == 1  # the next fetch acknowledges what was written
     log.append_as_follower(leader.read_bytes(1, 1 << 20))
     assert log.leader_epochs.entries == ((0, 0), (5, 2))
     assert log.producer_state.producers[9].batches[-1].last_sequence == 2

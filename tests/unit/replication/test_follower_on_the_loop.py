@@ -4,10 +4,13 @@ comes back to the fetcher's own thread.
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -167,6 +170,30 @@ def test_a_damaged_batch_is_told_once_and_taken_when_the_leader_has_it_whole(
     site.answer(FetchedPartition(0, Errors.NONE, 2, 2, 0, records=read.region))
     wait_until(lambda: site.has(2), WAIT_S)
     assert capsys.readouterr().out.count("replica_append_failed") == 2  # a checksum, and what the leader said
+
+
+def test_records_whose_sync_failed_are_not_acknowledged_before_one_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process had no file descriptor left, which fails no directory."""
+    site = Site(tmp_path, LogConfig(flush_messages=1))
+    refused, real = [], os.open
+
+    def open_file(path: Any, *arguments: Any, **named: Any) -> int:
+        if path == site.log.dir and len(refused) < 3:
+            refused.append(path)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", open_file)
+    try:
+        site.follow()
+        site.send_a_record()
+        site.leader.request()
+        assert len(refused) == 3
+        assert site.log.durability.synced_end == site.log.log_end_offset == 1
+    finally:
+        site.close()
 
 
 def test_a_log_that_parted_from_the_leaders_is_cut_by_the_thread(site: Site) -> None:
