@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.log.segments.batch_file import LOG_SUFFIX
+from broker.log.segments.segment import base_offset_of
 from broker.utils.clock import Clock
 
 # Often enough for a person, and for a service manager that waits for a sign of life.
@@ -64,5 +64,5 @@ def segments_to_verify(directory: Path, recovery_point: int) -> int:
         names = os.listdir(directory)  # noqa: PTH208 - names alone, thousands of times at start-up
     except OSError:
         return 0  # loading reports the error
-    bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdigit())
+    bases = sorted(base for name in names if (base := base_offset_of(name)) is not None)
     return len(bases) - max(bisect_right(bases, recovery_point) - 1, 0)

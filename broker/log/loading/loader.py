@@ -41,7 +41,7 @@ from broker.log.segments.batch_file import (
     TXN_INDEX_SUFFIX,
 )
 from broker.log.segments.batch_walk import DamagedError
-from broker.log.segments.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, Segment, set_limits
+from broker.log.segments.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, Segment, base_offset_of, set_limits
 from broker.protocol.epochs import NO_EPOCH
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -172,14 +172,15 @@ def _finish_swaps(directory: Path, listed: set[str]) -> set[str]:
         if path.suffix != SWAP_SUFFIX:
             path.unlink()
     for path in (path for path in names if path.name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
-        _finish_swap(directory, path)
+        base_offset = base_offset_of(path.stem)
+        if base_offset is not None:
+            _finish_swap(directory, base_offset)
     for path in directory.glob(f"*{SWAP_SUFFIX}"):
         path.unlink()
     return _names_in(directory)
 
 
-def _finish_swap(directory: Path, path: Path) -> None:
-    base_offset = int(path.stem.removesuffix(LOG_SUFFIX))
+def _finish_swap(directory: Path, base_offset: int) -> None:
     swap = Segment.open(directory, base_offset, 0, SWAP_SUFFIX)
     end_offset = swap.next_offset()
     # The index of aborted transactions is renamed first. If that was done, it must not go with the old files: other
@@ -188,9 +189,10 @@ def _finish_swap(directory: Path, path: Path) -> None:
     was_renamed = aborts.exists() and not swap.path(TXN_INDEX_SUFFIX).exists()
     if was_renamed:
         aborts.rename(aborts.with_name(aborts.name + SWAP_SUFFIX))
-    for old in directory.glob(f"*{LOG_SUFFIX}"):
-        if base_offset <= int(old.stem) < max(end_offset, base_offset + 1):
-            Segment(directory, int(old.stem), 0, 0).delete_files()
+    for name in _names_in(directory):
+        base = base_offset_of(name)
+        if base is not None and base_offset <= base < max(end_offset, base_offset + 1):
+            Segment(directory, base, 0, 0).delete_files()
     swap.change_suffix("")
     if was_renamed:  # or it is the old segment's, which had aborts that compaction has removed
         swap.txn_index.keep_while(partial(may_have_marker, swap))
@@ -200,9 +202,14 @@ def _finish_swap(directory: Path, path: Path) -> None:
 def _find_segments(
     directory: Path, names: Collection[str], config: LogConfig, parameters: LoadParameters
 ) -> list[Segment]:
-    bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdigit())
+    found = {name: base_offset_of(name) for name in names if name.endswith(LOG_SUFFIX)}
+    bases = sorted(base for base in found.values() if base is not None)
     known = {f"{base:020d}" for base in bases}
     for name in names:
+        if name in found and found[name] is None:
+            _log.warning(
+                "log_file_passed_over", file=str(directory / name), reason="it is not named as a segment"
+            )
         if name.endswith(SEGMENT_SUFFIXES[1:]) and name[:20] not in known:
             (directory / name).unlink()
     segments = [Segment.open(directory, base, config.segment_index_bytes, among=names) for base in bases]

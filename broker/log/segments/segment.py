@@ -12,6 +12,7 @@ import os
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 from broker.log.filesystem_sync import sync_all, sync_data
 from broker.log.segments.batch_file import (
@@ -30,6 +31,7 @@ from broker.log.segments.txn_index import TransactionIndex
 from broker.record.header import HEADER_BYTES, NO_TIMESTAMP, BatchHeader
 
 DELETED_SUFFIX = ".deleted"
+_NAME_DIGITS: Final = 20
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 # (base offset, last offset, bytes, max timestamp) of a batch to append
@@ -365,6 +367,13 @@ class Segment(BatchFile):
         """Unlinks all its files that exist."""
         for kind in SEGMENT_SUFFIXES:
             self.path(kind).unlink(missing_ok=True)
+
+
+def base_offset_of(name: str) -> int | None:
+    """The base offset of the segment whose ``.log`` has this file name; None if it is no segment's, such as a copy."""
+    digits = name.removesuffix(LOG_SUFFIX)
+    is_whole = len(digits) == _NAME_DIGITS and name.endswith(LOG_SUFFIX)
+    return int(digits) if is_whole and digits.isascii() and digits.isdigit() else None
 
 
 def set_limits(segments: Sequence[Segment]) -> None:

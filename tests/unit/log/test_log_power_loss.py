@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from broker.config.log_config import LogConfig
 from broker.log.cleaning.cleaner import clean_log
 from broker.log.cleaning.offset_map import OffsetMap
@@ -116,6 +118,22 @@ def test_a_compaction_that_was_interrupted_between_its_renames_is_finished(tmp_p
     assert values(again)[:2] == [b"0", b"." * 40]
     assert all(position == 0 for _, position in again.segments[0].offset_index.file)
     assert not [path for path in directory.iterdir() if path.suffix in {".swap", ".deleted"}]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_copy_of_a_segment_is_passed_over(tmp_path, capsys, clean):
+    """Somebody kept one in the log's own directory. Taken for a segment, it made recovery delete the real one."""
+    log = log_of(tmp_path, 0, 0)
+    log.flush()
+    log.close()
+    copy = log.dir / f"{2:020d}-copy.log"
+    shutil.copy(log.dir / f"{2:020d}.log", copy)
+    again = open_log(tmp_path, SMALL, clean=clean)
+    again.high_watermark = 4
+    assert (again.num_segments, again.delete_old_segments()) == (2, 0)
+    assert values(again)[::2] == [b"0", b"1"]
+    assert copy.exists()
+    assert capsys.readouterr().out.count("log_file_passed_over") == 1
 
 
 def test_unfinished_files_are_removed(tmp_path):
