@@ -359,8 +359,8 @@ class Log:
             self._context.is_closed = True
             if self._closed_at == self._moment:
                 return
-            self.producers.take_last_snapshot(snapshot_offsets(self.dir))
             try:
+                self.producers.take_last_snapshot(snapshot_offsets(self.dir), is_closing=True)
                 self._segments.finish()
                 self.leader_epochs.finish(self.offsets.end)
             except OSError as error:

@@ -69,16 +69,20 @@ class LogProducers:
         """Writes a snapshot of the producers at the log's end. Call it with the log's lock held."""
         producer_replay.take_snapshot(self.state, self._context.directory, self._offsets.end)
 
-    def take_last_snapshot(self, snapshots: Collection[int]) -> bool:
+    def take_last_snapshot(self, snapshots: Collection[int], *, is_closing: bool = False) -> bool:
         """Writes the last snapshot at the log's end, if one is needed; returns whether it was. ``snapshots``
         holds the offsets of the existing ones.
 
         A short log without producers needs none: creating a file takes longer than reading such a log again,
-        and a clean log without any snapshot has no producers.
+        and a clean log without any snapshot has no producers. So the only snapshot of a log that ``is_closing`` must be
+        written. Raises OSError if it cannot.
         """
-        wanted = bool(snapshots or self.state.producers or self._segments.size_bytes > _SHORT_LOG_BYTES)
+        has_producers = bool(self.state.producers)
+        wanted = bool(snapshots or has_producers or self._segments.size_bytes > _SHORT_LOG_BYTES)
         if wanted:
-            self.take_snapshot()
+            is_needed = is_closing and has_producers and not snapshots
+            directory, end = self._context.directory, self._offsets.end
+            producer_replay.take_snapshot(self.state, directory, end, is_needed=is_needed)
         return wanted
 
     def take_snapshot_later(self, scheduler: KafkaScheduler) -> None:

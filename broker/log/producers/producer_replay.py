@@ -194,17 +194,23 @@ def load_latest_snapshot(
     return None
 
 
-def take_snapshot(state: ProducerStateManager, directory: Path, offset: int) -> None:
-    """Writes a snapshot at ``offset``. A disk error only logs a warning, because the state can be rebuilt."""
-    keep_snapshot(encode_snapshot(state.producers.values()), directory, offset)
+def take_snapshot(
+    state: ProducerStateManager, directory: Path, offset: int, *, is_needed: bool = False
+) -> None:
+    """As :func:`keep_snapshot`, of ``state``."""
+    keep_snapshot(encode_snapshot(state.producers.values()), directory, offset, is_needed=is_needed)
 
 
-def keep_snapshot(data: bytes, directory: Path, offset: int) -> None:
-    """Writes an encoded snapshot at ``offset``. A disk error only logs a warning: it can be rebuilt."""
+def keep_snapshot(data: bytes, directory: Path, offset: int, *, is_needed: bool = False) -> None:
+    """Writes an encoded snapshot at ``offset``. A disk error only logs a warning: it can be rebuilt. If ``is_needed``,
+    raises OSError as well.
+    """
     try:
         replace_file(snapshot_path(directory, offset), data, sync=False)
     except OSError as error:
         _log.warning("producer_snapshot_failed", dir=str(directory), error=str(error))
+        if is_needed:
+            raise
 
 
 def thin_out_snapshots(directory: Path, snapshots: Sequence[int], bases: Iterable[int]) -> None:

@@ -23,6 +23,7 @@ from broker.protocol.errors import Errors, KafkaError
 from broker.record.validator import AppendOrigin
 from broker.utils.topic_partition import TopicPartition
 from tests.support.logs import batch, contents, open_log
+from tests.support.transactions import write
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 NO_FLOOR = FreeSpaceFloor(0, 0)
@@ -281,6 +282,30 @@ def test_a_failed_directorys_logs_are_given_up_and_it_gets_no_clean_marker(tmp_p
     manager.shutdown()
     assert not (gone.path / ".kafka_cleanshutdown").exists()
     assert (second.dir.parent / ".kafka_cleanshutdown").exists()
+
+
+def test_a_log_whose_only_snapshot_of_producers_has_no_room_is_not_left_clean(tmp_path, monkeypatch):
+    """A clean log without one has no producers: its open transaction would be forgotten."""
+    manager = started(tmp_path)
+    log = manager.get_or_create(A)
+    write(log, b"uncommitted", pid=5)
+    real = os.open
+
+    def open_file(path, *arguments, **named):
+        if ".snapshot" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(path, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_file)
+        manager.shutdown()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    again = started(tmp_path)
+    log = again.get(A)
+    log.high_watermark = 1
+    assert log.last_stable_offset() == 0
+    again.shutdown()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
 def test_a_start_passes_over_a_directory_whose_disk_does_not_work(tmp_path):
