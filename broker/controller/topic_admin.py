@@ -28,6 +28,7 @@ from broker.zookeeper.refusals import refusal_of
 from broker.zookeeper.store import (
     BadVersionError,
     NodeExistsError,
+    NoNodeError,
     StoreError,
 )
 from broker.zookeeper.znodes import TopicAssignment
@@ -146,9 +147,12 @@ class TopicAdmin:
         with self._store_answers(f"DeleteTopics {topic}"), self._lock:
             # A name such as "t/partitions", or none, may be the path of another znode.
             if topic_name_problem(topic) is not None or not self._store.topic_exists(topic):
-                raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}' does not exist")
+                raise _unknown(topic)
             spend()
-            self._store.mark_topic_for_deletion(topic)
+            try:
+                self._store.mark_topic_for_deletion(topic)
+            except NoNodeError as error:  # the controller has just deleted it, by an earlier request
+                raise _unknown(topic) from error
         _log.info("topic_marked_for_deletion", topic=topic)
 
     def create_partitions(
@@ -170,7 +174,7 @@ class TopicAdmin:
         with self._store_answers(request), nullcontext() if validate_only else self._lock:
             present = self._store.topic_assignment(topic)
             if present is None:
-                raise KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}' does not exist")
+                raise _unknown(topic)
             if self._store.is_marked_for_deletion(topic):
                 raise KafkaError(Errors.INVALID_TOPIC_EXCEPTION, f"topic '{topic}' is being deleted")
             if present.adding_replicas or present.removing_replicas:
@@ -281,3 +285,7 @@ class TopicAdmin:
             )
         topic_validation.check_replicas(assignments, racks, replication_factor)
         return {first + number: tuple(replicas) for number, replicas in enumerate(assignments)}
+
+
+def _unknown(topic: str) -> KafkaError:
+    return KafkaError(Errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic}' does not exist")

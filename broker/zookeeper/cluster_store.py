@@ -237,8 +237,11 @@ class ClusterStore(ConfigStore):
         )
 
     def mark_topic_for_deletion(self, topic: str) -> None:
+        """Marks a topic while it exists: a mark alone would be the next topic's of that name. Raises NoNodeError."""
         try:
-            self.store.create(znodes.delete_topic_path(topic))
+            self.store.multi(
+                [Check(znodes.topic_path(topic), ANY_VERSION), Create(znodes.delete_topic_path(topic))]
+            )
         except NodeExistsError:
             return
 

@@ -128,7 +128,11 @@ class ControllerStore:
         self._delete_existing([admin_requests.PREFERRED_ELECTION])
 
     def delete_topic(self, topic: str, partitions: Sequence[int]) -> None:
-        """Deletes a topic's znodes, its config and, last, its deletion mark. Missing nodes are ignored."""
+        """Deletes a topic's znodes. Missing nodes are ignored.
+
+        The topic goes last, and its config and its mark with it: what outlived it would be the next topic's of
+        that name, which would be deleted by the mark.
+        """
         found = self._store.children_many([znodes.partitions_path(topic)])[0] or []
         numbers = sorted({*partitions, *(int(name) for name in found)})
         nodes = [
@@ -136,10 +140,10 @@ class ControllerStore:
             for tp in (TopicPartition(topic, number) for number in numbers)
             for path in (znodes.state_path(tp), znodes.partition_path(tp))
         ]
-        nodes += [znodes.partitions_path(topic), znodes.topic_path(topic)]
-        nodes.append(znodes.entity_config_path(znodes.entity_path("topics", topic)))
+        nodes.append(znodes.partitions_path(topic))
         self._delete_existing(nodes)
-        self.unmark_topic_for_deletion(topic)
+        config = znodes.entity_config_path(znodes.entity_path("topics", topic))
+        self._delete_existing([znodes.topic_path(topic), config, znodes.delete_topic_path(topic)])
 
     def unmark_topic_for_deletion(self, topic: str) -> None:
         self._delete_existing([znodes.delete_topic_path(topic)])
