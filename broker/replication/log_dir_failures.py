@@ -76,7 +76,11 @@ class LogDirFailureHandler:
         """Whether the controller is to be told: not if it was the last directory."""
         partitions = self._logs.partitions_in(log_dir)
         self._leadership.take_offline(partitions)
-        self._logs.take_offline(log_dir)
+        # A log that was being made, or moved there, when the directory failed came after the look.
+        late = set(self._logs.take_offline(log_dir)).difference(partitions)
+        if late:
+            self._leadership.take_offline(late)
+            partitions += sorted(late)
         left = [str(other.path) for other in self._logs.dirs]
         if not left:
             _log.critical(

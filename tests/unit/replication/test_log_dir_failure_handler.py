@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from broker.utils.topic_partition import TopicPartition
 from rig.wait import wait_until
 from tests.support.logs import batch
 
-A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+A, B, C = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("c", 0)
 ME = 1
 
 
@@ -157,3 +158,31 @@ def test_a_directory_that_failed_before_the_handler_began_is_handled_then(tmp_pa
     broker.handler.start()
     wait_until(lambda: broker.replicas.is_offline(A), 30)
     broker.close()
+
+
+def test_a_log_that_is_made_while_its_directory_fails_is_given_up_as_well(broker, monkeypatch):
+    """The handler has already looked which partitions the directory has."""
+    looked = threading.Event()
+    partitions_in, load_new = broker.logs.partitions_in, broker.logs._load_new
+
+    def look(log_dir):
+        found = partitions_in(log_dir)
+        looked.set()
+        return found
+
+    def load_in_a_directory_that_fails(topic_partition, config, log_dir, path):
+        log = load_new(topic_partition, config, log_dir, path)
+        log_dir.health.fail("broken")
+        assert looked.wait(30)
+        return log
+
+    monkeypatch.setattr(broker.logs, "partitions_in", look)
+    monkeypatch.setattr(broker.logs, "_load_new", load_in_a_directory_that_fails)
+    broker.ids[C] = uuid4()
+    assert broker.lead(C, 0) is Errors.NONE
+    wait_until(lambda: broker.announced == 1, 30)
+    assert broker.replicas.is_offline(C)
+    assert broker.replicas.partition(C) is None
+    assert broker.logs.get(C) is None
+    assert C in broker.resigned
+    assert broker.lead(C, 1, is_new=False) is Errors.KAFKA_STORAGE_ERROR
