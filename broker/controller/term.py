@@ -212,7 +212,8 @@ class Term:
 
     def _update_brokers(self, brokers: Iterable[LiveBroker]) -> None:
         """Handles new addresses: recreates the channels of these brokers and sends UpdateMetadata to
-        all brokers.
+        all brokers. What a broker had not answered at its old address is dropped with its channel, so it is told
+        everything again.
         """
         updated = list(brokers)
         if not updated:
@@ -222,6 +223,7 @@ class Term:
             self._add_broker(live)
         self.batch.update_metadata_everywhere()
         self.batch.flush()
+        self._tell_anew({live.broker_id for live in updated})
 
     def _start_brokers(self, brokers: Iterable[LiveBroker]) -> None:
         started = list(brokers)
@@ -261,8 +263,12 @@ class Term:
         """
         if self._responses.refused_epoch(broker_id) != self.context.broker_epoch(broker_id):
             return
-        self.deletion.fail_replicas(self.context.replicas_on({broker_id}))
-        self._tell_all({broker_id})
+        self._tell_anew({broker_id})
+
+    def _tell_anew(self, ids: Collection[int]) -> None:
+        """Sends everything to registered brokers that may have missed any of it, also which replicas to delete."""
+        self.deletion.fail_replicas(self.context.replicas_on(ids))
+        self._tell_all(ids)
 
     def _fail_brokers(self, broker_ids: Collection[int]) -> None:
         if not broker_ids:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from broker.config.endpoint import Endpoint
 from broker.controller.controlled_shutdown import controlled_shutdown
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.errors import Errors, KafkaError
@@ -156,3 +158,54 @@ def test_a_broker_of_a_later_life_than_is_known_may_stop_and_one_of_an_earlier_m
         controlled_shutdown(world.term, 1, known - 1)
     assert refused.value.error_code is Errors.STALE_BROKER_EPOCH
     assert controlled_shutdown(world.term, 1, known + 1) == []
+
+
+class UnreachedAddress:
+    """A manager with ChannelManager's interface. What it sends to a broker waits, and goes with the address."""
+
+    def __init__(self, channels: Any, broker_id: int) -> None:
+        self._channels = channels
+        self._unreached = {broker_id}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channels, name)
+
+    def remove(self, broker_id: int) -> None:
+        self._unreached.discard(broker_id)
+        self._channels.remove(broker_id)
+
+    def send(self, broker_id: int, *request: Any) -> None:
+        if broker_id not in self._unreached:
+            self._channels.send(broker_id, *request)
+
+
+def move_to_another_address(world: TermWorld, broker_id: int) -> None:
+    live = world.cluster.broker(broker_id)
+    assert live is not None
+    endpoint = Endpoint("elsewhere", 1, "PLAINTEXT")
+    world.cluster.update_broker(replace(live.registration, endpoints=(endpoint,)))
+    world.run()
+
+
+def test_what_a_broker_was_not_told_at_its_old_address_it_is_told_at_the_new_one(world: TermWorld) -> None:
+    world.create("t", {0: (1, 2)})
+    term = world.term
+    assert term is not None
+    term._channels = term.batch._channels = UnreachedAddress(term._channels, 2)  # type: ignore[assignment]
+    world.leave(1)
+    assert world.state(T0).leader == 2
+    assert world.brokers.leader_and_isr(2, T0).leader == 1
+    move_to_another_address(world, 2)
+    assert world.brokers.leader_and_isr(2, T0).leader == 2
+
+
+def test_a_deletion_that_was_ordered_at_an_old_address_is_ordered_again(world: TermWorld) -> None:
+    world.create("t", {0: (1, 2)})
+    term = world.term
+    assert term is not None
+    term._channels = term.batch._channels = UnreachedAddress(term._channels, 2)  # type: ignore[assignment]
+    world.cluster.mark_topic_for_deletion("t")
+    world.run()
+    assert world.cluster.topic_exists("t")
+    move_to_another_address(world, 2)
+    assert not world.cluster.topic_exists("t")
