@@ -28,6 +28,8 @@ class ControllerContext:
         self.brokers: dict[int, LiveBroker] = {}
         self.shutting_down: set[int] = set()
         self.topics: dict[str, TopicAssignment] = {}
+        #: Whether ``topics`` has all there are: each could be read when the term began.
+        self.knows_all_topics = False
         self.topic_names: dict[uuid.UUID, str] = {}
         self.leaders: dict[TopicPartition, LeaderAndIsr] = {}
         self.partition_states: dict[TopicPartition, PartitionState] = {}

@@ -55,9 +55,9 @@ class BrokerRequestBatch:
         self._on_response = on_response
         self._roles: dict[int, dict[TopicPartition, PartitionRole]] = {}
         self._stop_replica: dict[int, dict[TopicPartition, bool]] = {}
-        # Partitions with the brokers that need their metadata (None: all). Shared, because a set per broker
-        # would be too much with a thousand brokers.
-        self._metadata: list[tuple[Collection[int] | None, dict[TopicPartition, None]]] = []
+        # Partitions with the brokers that need their metadata (None: all), and whether these are all partitions.
+        # Shared, because a set per broker would be too much with a thousand brokers.
+        self._metadata: list[tuple[Collection[int] | None, dict[TopicPartition, None], bool]] = []
         self._full: set[int] = set()
 
     def add_leader_and_isr(
@@ -81,18 +81,23 @@ class BrokerRequestBatch:
             states = self._stop_replica.setdefault(broker_id, {})
             states[partition] = delete or states.get(partition, False)
 
-    def add_update_metadata(
-        self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()
-    ) -> None:
-        """Adds UpdateMetadata. Without partitions it only carries the live brokers, which every
+    def add_update_metadata(self, broker_ids: Iterable[int]) -> None:
+        """Adds UpdateMetadata without partitions: it only carries the live brokers, which every
         UpdateMetadata does.
         """
-        self._metadata.append((frozenset(broker_ids), dict.fromkeys(partitions)))
+        self._metadata.append((frozenset(broker_ids), {}, False))
+
+    def add_full_metadata(self, broker_ids: Iterable[int] | None = None) -> None:
+        """Adds UpdateMetadata with all partitions, for the given brokers or all live ones. It is FULL if this
+        controller knows all there are, so that a broker forgets topics that were deleted without its hearing of it.
+        """
+        told = None if broker_ids is None else frozenset(broker_ids)
+        self._metadata.append((told, dict.fromkeys(self._context.partitions()), True))
 
     def update_metadata_everywhere(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Adds UpdateMetadata for every live broker."""
         if not self._metadata or self._metadata[-1][0] is not None:
-            self._metadata.append((None, {}))
+            self._metadata.append((None, {}, False))
         self._metadata[-1][1].update(dict.fromkeys(partitions))
 
     def mark_full(self, broker_ids: Iterable[int]) -> None:
@@ -134,12 +139,12 @@ class BrokerRequestBatch:
         told, self._metadata = self._metadata, []
         groups: dict[tuple[int, ...], list[int]] = {}
         for broker_id in self._context.brokers:
-            for_it = tuple(n for n, (ids, _) in enumerate(told) if ids is None or broker_id in ids)
+            for_it = tuple(n for n, (ids, _, _) in enumerate(told) if ids is None or broker_id in ids)
             groups.setdefault(for_it, []).append(broker_id)
         for for_them, broker_ids in groups.items():
             if for_them:
                 partitions = dict.fromkeys(partition for n in for_them for partition in told[n][1])
-                update = self._metadata_update(partitions)
+                update = self._metadata_update(partitions, is_full=any(told[n][2] for n in for_them))
                 self._send(broker_ids, ApiKey.UPDATE_METADATA, UPDATE_METADATA_VERSION, update)
 
     def _send(self, broker_ids: Iterable[int], api: ApiKey, version: int, request: ControlRequest) -> None:
@@ -179,7 +184,8 @@ class BrokerRequestBatch:
             int(state.recovery_state),
         )
 
-    def _metadata_update(self, partitions: Iterable[TopicPartition]) -> MetadataUpdate:
+    def _metadata_update(self, partitions: Collection[TopicPartition], *, is_full: bool) -> MetadataUpdate:
+        """A partition without a state has none yet, or one that cannot be read: then the update is not full."""
         infos = [
             (partition.topic, info)
             for partition in partitions
@@ -192,6 +198,7 @@ class BrokerRequestBatch:
             {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None},
             infos,
             self._context.epoch,
+            is_full=is_full and self._context.knows_all_topics and len(infos) == len(partitions),
         )
 
     def _partition_info(self, partition: TopicPartition) -> PartitionInfo | None:

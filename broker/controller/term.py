@@ -141,7 +141,7 @@ class Term:
         # stay hidden.
         deletions = self.topics.marked_for_deletion()
         self.context.topics_to_delete.update(deletions)
-        self.batch.update_metadata_everywhere(self.context.partitions())
+        self.batch.add_full_metadata()
         self.batch.flush()
         self.replicas.startup()
         self.partitions.startup()
@@ -240,7 +240,7 @@ class Term:
 
     def _tell_all(self, ids: Collection[int]) -> None:
         """Sends the full metadata and all roles to registered brokers that do not have them yet."""
-        self.batch.add_update_metadata(ids, self.context.partitions())
+        self.batch.add_full_metadata(ids)
         self.batch.flush()
         back = self.context.replicas_on(ids)
         self.batch.mark_full(ids)

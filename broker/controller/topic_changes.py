@@ -56,6 +56,7 @@ class TopicChanges:
             self._watch_topic(topic)
         for topic, assignment in self._cluster.topic_assignments(topics).items():
             self._context.put_topic(topic, self._with_topic_id(topic, assignment))
+        self._context.knows_all_topics = len(self._context.topics) == len(topics)
 
     def marked_for_deletion(self) -> set[str]:
         """The topics to delete at the start of a term."""

@@ -22,6 +22,7 @@ from broker.utils.topic_partition import TopicPartition
 LEADER_AND_ISR_VERSION: Final = 7
 STOP_REPLICA_VERSION: Final = 4
 UPDATE_METADATA_VERSION: Final = 8
+TYPE_UNKNOWN: Final = 0
 TYPE_INCREMENTAL: Final = 1
 TYPE_FULL: Final = 2
 _SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -256,7 +257,8 @@ class PartitionInfo(NamedTuple):
 
 class MetadataUpdate(NamedTuple):
     """The UpdateMetadata request: the live brokers, and the state of ``partitions``, each with its topic's
-    name. ``topic_ids`` is empty before version 7.
+    name. ``topic_ids`` is empty before version 7. With ``is_full``, there are no other topics; Kafka's controller
+    says so in KRaft mode only, and Kafka's brokers in ZooKeeper mode heed it from no other.
     """
 
     controller_id: int
@@ -265,6 +267,7 @@ class MetadataUpdate(NamedTuple):
     partitions: Sequence[tuple[str, PartitionInfo]]
     controller_epoch: int = NO_EPOCH
     broker_epoch: int = NO_EPOCH
+    is_full: bool = False
 
     def fields(self) -> Fields:
         topics: dict[str, list[Fields]] = {}
@@ -272,6 +275,7 @@ class MetadataUpdate(NamedTuple):
             topics.setdefault(topic, []).append(info.fields())
         return {
             **_from_controller(self.controller_id, self.controller_epoch),
+            "type_": TYPE_FULL if self.is_full else TYPE_UNKNOWN,
             "topic_states": [
                 {"topic_name": topic, "topic_id": self.topic_ids.get(topic), "partition_states": rows}
                 for topic, rows in topics.items()
@@ -293,6 +297,7 @@ class MetadataUpdate(NamedTuple):
             [(topic, PartitionInfo.of(state)) for topic, _, state in _grouped_or_not(message)],
             message.controller_epoch,
             get(message, "broker_epoch", NO_EPOCH),
+            get(message, "type_", TYPE_UNKNOWN) == TYPE_FULL,
         )
 
 

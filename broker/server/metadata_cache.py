@@ -106,11 +106,18 @@ class MetadataCache:
     # -- updates
 
     def update(self, update: MetadataUpdate) -> list[TopicPartition]:
-        """Applies an UpdateMetadata; returns the partitions that it marks as being deleted."""
+        """Applies an UpdateMetadata; returns the partitions that are being deleted, or were without this broker's
+        hearing of it.
+        """
         with self._lock:
             before = self.snapshot
             topics = dict(before.topics)
-            deleted = _apply_partitions(topics, update.partitions)
+            deleted = [
+                TopicPartition(topic, number)
+                for topic in _gone_meanwhile(before, update)
+                for number in topics.pop(topic)
+            ]
+            deleted += _apply_partitions(topics, update.partitions)
             topic_ids = {
                 topic: topic_id
                 for topic, topic_id in (*before.topic_ids.items(), *update.topic_ids.items())
@@ -127,6 +134,18 @@ class MetadataCache:
         for listener in list(self._listeners):
             listener()
         return deleted
+
+
+def _gone_meanwhile(before: Snapshot, update: MetadataUpdate) -> list[str]:
+    """The known topics that are no more: another has the name now, or the update names all there are."""
+    gone = [
+        topic
+        for topic, topic_id in update.topic_ids.items()
+        if topic in before.topics and before.topic_ids.get(topic, topic_id) != topic_id
+    ]
+    if update.is_full:
+        gone += before.topics.keys() - {topic for topic, _ in update.partitions}
+    return gone
 
 
 def _apply_partitions(

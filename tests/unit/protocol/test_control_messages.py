@@ -103,12 +103,12 @@ def test_metadata_arrive_as_they_were_sent(version) -> None:
         BrokerInfo(1, {"CLIENT": ("h1", 9092), "BROKER": ("h1", 9093)}, "r1", {"CLIENT": "SSL"}),
         BrokerInfo(2, {"CLIENT": ("h2", 9092)}),
     ]
-    sent = MetadataUpdate(8, brokers, {"t": ID, "u": OTHER_ID}, partitions, 5)
+    sent = MetadataUpdate(8, brokers, {"t": ID, "u": OTHER_ID}, partitions, 5, is_full=True)
     fields = {**sent.fields(), "broker_epoch": 77}
     message = over_the_wire(ApiKey.UPDATE_METADATA, version, "request", fields)
     assert [e.security_protocol for broker in message.live_brokers for e in broker.endpoints] == [1, 0, 0]
     assert MetadataUpdate.of(message, "ANY") == sent._replace(
-        brokers=[brokers[0]._replace(protocols={}), brokers[1]], broker_epoch=77
+        brokers=[brokers[0]._replace(protocols={}), brokers[1]], broker_epoch=77, is_full=version >= 8
     )
 
 
