@@ -89,6 +89,9 @@ class Partition(FollowerLog):
         with self._lock:
             was_leader = self.is_leader
             new_epoch = not was_leader or state.leader_epoch > self.state.leader_epoch
+            # With the next epoch in sequence nobody else led. Otherwise followers may have lost to another leader
+            # what they had acknowledged here.
+            goes_on = was_leader and state.leader_epoch <= self.state.leader_epoch + 1
             now_ms = self._clock.monotonic_ms()
             self._take(state)
             self.isr = IsrState(frozenset(state.isr))
@@ -103,7 +106,7 @@ class Partition(FollowerLog):
                     now_ms,
                     in_isr=broker_id in self.isr.committed,
                     leader_end_offset=end_offset,
-                    keep_position=was_leader,
+                    keep_position=goes_on,
                 )
                 for broker_id in state.replicas
                 if broker_id != self._broker_id

@@ -45,7 +45,7 @@ class FollowerState(NamedTuple):
     def reset(
         self, now_ms: int, *, in_isr: bool, leader_end_offset: int, keep_position: bool
     ) -> FollowerState:
-        """The state when a leader's term begins. A broker that led before keeps the acknowledged position.
+        """The state when a leader's term begins. One that led all the time before keeps the acknowledged position.
 
         An ISR member has the lag time to fetch again; any other replica must catch up before it counts.
         """

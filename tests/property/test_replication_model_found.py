@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.control_messages import ControlResponse
+from broker.protocol.errors import Errors
 from tests.model.broker import TP
 from tests.model.cluster import ModelCluster
+from tests.model.wires import over_the_wire
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -147,4 +151,50 @@ def test_a_leader_that_was_gone_for_a_moment_learns_where_its_followers_are(clus
     cluster.restart(one)
     for _ in range(2):
         cluster.govern_undisturbed()
+    settle_and_check(cluster)
+
+
+def refuse_all(cluster: ModelCluster, broker_id: int) -> None:
+    """The broker does not know this controller's registration yet: none of its requests is carried out."""
+    assert cluster.office is not None
+    refusal = ControlResponse(Errors.CLUSTER_AUTHORIZATION_FAILED)
+    fields = {
+        ApiKey.LEADER_AND_ISR: refusal.leader_and_isr_fields(),
+        ApiKey.STOP_REPLICA: refusal.stop_replica_fields(),
+        ApiKey.UPDATE_METADATA: refusal.update_metadata_fields(),
+    }
+    queue = cluster.office.channels.queues[broker_id]
+    while queue:
+        outgoing = queue.popleft()
+        outgoing.on_response(over_the_wire(outgoing.api, outgoing.version, "response", fields[outgoing.api]))
+
+
+def test_a_leader_that_did_not_hear_of_another_in_between_trusts_no_position_from_before(
+    cluster: ModelCluster,
+) -> None:
+    """It leads, another does, it leads again: of its followers' logs it knows nothing any more."""
+    one, two, three = cluster.brokers.values()
+    cluster.fail_over(one)
+    cluster.come_back(one, joins=True)
+    cluster.elect_controller(3)
+    cluster.settle()
+    assert cluster.leader is two
+    cluster.produce(two, -1, 2)
+    for _ in range(2):
+        cluster.replicate(three)
+    assert three.values
+    office = cluster.office
+    assert office is not None
+    cluster.govern(office, lambda: office.term.preferred.elect([TP]))
+    cluster.run_events(office)
+    refuse_all(cluster, 2)
+    cluster.deliver_all(office)
+    assert cluster.leader is one
+    cluster.replicate(three)
+    assert three.values == []
+    cluster.shut_down(one)
+    cluster.govern_undisturbed()
+    assert cluster.leader is two
+    assert two.leads
+    cluster.check()
     settle_and_check(cluster)
