@@ -206,9 +206,8 @@ class Term:
         broker_id = live.broker_id
         self.context.brokers[broker_id] = live
         self._channels.add(live)
-        self._watches.put(
-            ("broker", broker_id), partial(self._cluster.watch_broker, broker_id), self.on_brokers_changed
-        )
+        watch = partial(self._cluster.watch_broker, broker_id)
+        self._watches.put(("broker", broker_id), watch, self.on_brokers_changed, event="brokers")
 
     def _update_brokers(self, brokers: Iterable[LiveBroker]) -> None:
         """Handles new addresses: recreates the channels of these brokers and sends UpdateMetadata to

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 
 import structlog
 
@@ -17,7 +17,7 @@ from broker.controller.topic_deletion import TopicDeletion
 from broker.controller.watches import Watches
 from broker.utils.topic_partition import INTERNAL_TOPICS, TopicPartition
 from broker.zookeeper import znodes
-from broker.zookeeper.store import BadVersionError
+from broker.zookeeper.store import BadVersionError, Watch
 from broker.zookeeper.znodes import TopicAssignment
 
 _log = structlog.get_logger(__name__)
@@ -48,6 +48,8 @@ class TopicChanges:
         self._watches = watches
         self._settings = settings
         self._on_internal_topic = on_internal_topic
+        # The store's thread puts in the topics that may have changed.
+        self._noticed: deque[str] = deque()
 
     def load(self) -> None:
         """Loads all topics at the start of a term. Each topic's watch is set before the topic is read."""
@@ -121,13 +123,24 @@ class TopicChanges:
             self._watches.drop(("topic", topic))
             self._context.remove_topic(topic)
 
-    def on_topic_changed(self, topic: str) -> None:
-        """Takes up added partitions. For known partitions it keeps the replicas it has, since only this
-        controller changes them.
+    def on_known_topics_changed(self) -> None:
+        """Takes up partitions that were added to known topics. All topics are read together: with a new connection
+        to the store there are thousands of them, and a broker's death would wait behind them.
         """
-        found, known = self._cluster.topic_assignment(topic), self._context.topics.get(topic)
-        if found is None or known is None:
-            return
+        noticed: dict[str, None] = {}
+        while self._noticed:
+            noticed[self._noticed.popleft()] = None
+        known = [topic for topic in noticed if topic in self._context.topics]
+        partitions: list[TopicPartition] = []
+        for topic, found in self._cluster.topic_assignments(known).items():
+            partitions += self._added(topic, self._context.topics[topic], found)
+        if partitions:
+            self._create_partitions(partitions)
+
+    def _added(self, topic: str, known: TopicAssignment, found: TopicAssignment) -> list[TopicPartition]:
+        """The topic's new partitions. Known ones keep the replicas that they have here, since only this controller
+        changes them.
+        """
         assignment = replace(
             found,
             partitions={**found.partitions, **known.partitions},
@@ -136,11 +149,11 @@ class TopicChanges:
         )
         if self._context.is_being_deleted(topic):
             _log.warning("partitions_not_added", topic=topic, reason="the topic is being deleted")
-            return
+            return []
         partitions = self._context.put_topic(topic, assignment)
         if partitions:
             _log.info("partitions_added", topic=topic, partitions=[p.partition for p in partitions])
-            self._create_partitions(partitions)
+        return partitions
 
     def _create_partitions(self, partitions: list[TopicPartition]) -> None:
         self._partitions.to_new(partitions)
@@ -161,5 +174,11 @@ class TopicChanges:
         self._deletion.enqueue(topics)
 
     def _watch_topic(self, topic: str) -> None:
-        watch = partial(self._cluster.watch_topic, topic)
-        self._watches.put(("topic", topic), watch, partial(self.on_topic_changed, topic))
+        def watch(enqueue: Callable[[], None]) -> Watch:
+            def notice() -> None:
+                self._noticed.append(topic)
+                enqueue()
+
+            return self._cluster.watch_topic(topic, notice)
+
+        self._watches.put(("topic", topic), watch, self.on_known_topics_changed, event="known_topics")

@@ -20,10 +20,15 @@ class Watches:
         self._enqueue = enqueue
         self._watches: dict[Hashable, Watch] = {}
 
-    def put(self, key: Hashable, watch: Callable[[Action], Watch], action: Action) -> None:
-        """Sets a watch by calling ``watch(callback)``. It replaces a watch with the same key."""
+    def put(
+        self, key: Hashable, watch: Callable[[Action], Watch], action: Action, *, event: Hashable = None
+    ) -> None:
+        """Sets a watch by calling ``watch(callback)``. It replaces a watch with the same key. Watches with the same
+        ``event`` share one event, which ``action`` handles for all: with a new connection every watch counts as fired.
+        """
         self.drop(key)
-        self._watches[key] = watch(lambda: self._enqueue(key, action))
+        name = key if event is None else event
+        self._watches[key] = watch(lambda: self._enqueue(name, action))
 
     def drop(self, key: Hashable) -> None:
         watch = self._watches.pop(key, None)
