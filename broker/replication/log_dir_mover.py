@@ -35,7 +35,8 @@ class LogDirMover:
     """The moves in progress, and the threads for them, which start with the first move. ``wake`` is called for
     a partition whose log was replaced.
 
-    Invariant: a partition is in the queue, or in the hands of one thread, while it has a future log.
+    Invariant: while a partition has a future log, it is in the queue or in the hands of one thread, and never in
+    those of two.
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class LogDirMover:
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()  # lock order 25
         self._queue: deque[TopicPartition] = deque()
-        self._busy = 0
+        # The partitions in the hands of threads, and whether another turn was asked for meanwhile.
+        self._held: dict[TopicPartition, bool] = {}
         self._stopped = threading.Event()
 
     # -- requests; the caller holds the lock of Leadership
@@ -105,9 +107,12 @@ class LogDirMover:
         with self._changed:
             if self._stopped.is_set():
                 return
+            if topic_partition in self._held:
+                self._held[topic_partition] = True
+                return
             if topic_partition not in self._queue:
                 self._queue.append(topic_partition)
-            if len(self._threads) < min(self._most_threads, len(self._queue) + self._busy):
+            if len(self._threads) < min(self._most_threads, len(self._queue) + len(self._held)):
                 name = f"log-dir-mover-{len(self._threads)}"
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._threads.append(thread)
@@ -135,16 +140,17 @@ class LogDirMover:
                 _log.exception("log_move_failed", partition=str(topic_partition))
                 self._give_up(topic_partition)
             with self._changed:
-                self._busy -= 1
-                if goes_on and topic_partition not in self._queue:
+                asked_for = self._held.pop(topic_partition)
+                if goes_on or asked_for:
                     self._queue.append(topic_partition)
 
     def _next(self) -> TopicPartition | None:
         with self._changed:
             while not self._stopped.is_set():
                 if self._queue:
-                    self._busy += 1
-                    return self._queue.popleft()
+                    topic_partition = self._queue.popleft()
+                    self._held[topic_partition] = False
+                    return topic_partition
                 self._changed.wait()
             return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from broker.log.log_mover import MOVED_FILE
 from broker.protocol.errors import Errors
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.record.validator import AppendOrigin
+from broker.replication.log_dir_mover import LogDirMover
+from broker.replication.replication_quota import ReplicationQuota
 from broker.utils.topic_partition import TopicPartition
 from rig.wait import last_for, wait_until
+from tests.support.clocks import ManualClock
 from tests.support.replica_world import ME, OTHER, Broker, state, tp
 
 PARTITION = tp(0)
@@ -280,3 +284,31 @@ def test_a_directory_that_the_broker_does_not_have_or_that_failed_is_refused(bro
     assert alter(broker, dirs[0].parent) is Errors.LOG_DIR_NOT_FOUND
     broker.logs.dir_at(str(dirs[1])).health.fail("broken", quiet=True)
     assert alter(broker, dirs[1]) is Errors.KAFKA_STORAGE_ERROR
+
+
+class HeldMover(LogDirMover):
+    """Its turns last until they are let go."""
+
+    def __init__(self) -> None:
+        quota = ReplicationQuota(ManualClock())
+        super().__init__(None, lambda _partition: None, lambda _partition: None, quota, threads=2)
+        self.turns: list[TopicPartition] = []
+        self.let_go = threading.Event()
+
+    def _move(self, topic_partition: TopicPartition) -> bool:
+        self.turns.append(topic_partition)
+        assert self.let_go.wait(30)
+        return False
+
+
+def test_a_partition_whose_target_changes_during_its_turn_gets_no_second_thread() -> None:
+    """Two would copy the same records to the same log, and one of them might go on when it is in its place."""
+    mover = HeldMover()
+    for partition in (tp(0), tp(0), tp(1)):
+        mover._add(partition)
+        wait_until(lambda: mover.turns)
+    wait_until(lambda: len(mover.turns) == 2)
+    assert mover.turns == [tp(0), tp(1)]
+    mover.let_go.set()
+    wait_until(lambda: mover.turns == [tp(0), tp(1), tp(0)])
+    mover.shutdown()
