@@ -141,6 +141,12 @@ class Partition(FollowerLog):
         with self._lock:
             self.is_leader = False
 
+    def forget_role(self) -> None:
+        """Stops leading or following, and takes the role of any leader epoch next, also of the same once more."""
+        with self._lock:
+            self.is_leader = False
+            self.state = self.state._replace(leader=NO_LEADER, leader_epoch=NO_EPOCH)
+
     # -- appending
 
     def append_as_leader(

@@ -76,6 +76,7 @@ class ReplicaFetcherManager:
         number = (31 * hash(topic_partition.topic) + topic_partition.partition) % self._per_leader
         fetcher = self._fetchers.get((leader, number))
         if fetcher is None:
-            fetcher = self._fetchers[leader, number] = self._make_fetcher(leader, number)
-            fetcher.start()
+            fetcher = self._make_fetcher(leader, number)
+            fetcher.start()  # before it is known: where no thread can be started, the next request tries again
+            self._fetchers[leader, number] = fetcher
         return fetcher

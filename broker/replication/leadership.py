@@ -117,11 +117,31 @@ class Leadership:
         leftovers, untold = self._leftovers(states)
         if untold:
             states = [state for state in states if state.topic_partition.topic not in untold]
+        accepted: list[PartitionRole] = []
+        try:
+            results = self._apply(controller_epoch, states, leftovers, accepted)
+        except KafkaError:
+            raise
+        except Exception:
+            # It is not answered, so it is sent again, and must not be taken for one that was carried out.
+            self._forget(accepted)
+            raise
+        if untold:
+            raise UntoldError("; ".join(f"{topic}: {reason}" for topic, reason in untold.items()))
+        return results
+
+    def _apply(
+        self,
+        controller_epoch: int,
+        states: Sequence[PartitionRole],
+        leftovers: Mapping[TopicPartition, uuid.UUID],
+        accepted: list[PartitionRole],
+    ) -> dict[TopicPartition, Errors]:
+        """Puts into ``accepted`` the roles that it begins to take."""
         with self._replicas.putting_off(), self._lock:
             self._check_controller_epoch(controller_epoch)
             deleted = self._delete_leftovers(leftovers)
             results: dict[TopicPartition, Errors] = {}
-            accepted = []
             for state in states:
                 error = self._judge(state)
                 results[state.topic_partition] = error
@@ -141,9 +161,17 @@ class Leadership:
         for topic_partition in deleted:
             self._listener.on_follower(topic_partition, None)
         self._tell([s for s in leading + following if results[s.topic_partition] is Errors.NONE])
-        if untold:
-            raise UntoldError("; ".join(f"{topic}: {reason}" for topic, reason in untold.items()))
         return results
+
+    def _forget(self, states: Iterable[PartitionRole]) -> None:
+        """Makes roles that were not taken completely those of nobody, unless the partition has another by now."""
+        with self._replicas.putting_off(), self._lock:
+            for state in states:
+                partition = self._replicas.partition(state.topic_partition)
+                if partition is not None and partition.state.leader_epoch == state.leader_epoch:
+                    self._fetchers.remove(frozenset({state.topic_partition}))
+                    partition.forget_role()
+                    self._replicas.wake_all(state.topic_partition)
 
     def _leftovers(
         self, states: Iterable[PartitionRole]

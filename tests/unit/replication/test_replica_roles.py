@@ -17,6 +17,7 @@ from broker.protocol.control_messages import MetadataUpdate, PartitionRole, Stop
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
 from broker.replication.delayed_fetch import FetchEntry, FetchParams
+from broker.replication.fetcher import ReplicaFetcher
 from broker.replication.leadership import UntoldError
 from broker.server.apis.current_leaders import CurrentLeaders
 from broker.server.apis.inter_broker import leader_and_isr, update_metadata
@@ -363,3 +364,54 @@ def test_metadata_of_a_replaced_controller_is_not_taken_after_its_successors(bro
     assert cache.controllers == [5, 6]
     assert broker.leadership.controller_epoch == 6
     assert metadata_of(5) is Errors.STALE_CONTROLLER_EPOCH
+
+
+def fail_once(monkeypatch, target: object, name: str) -> None:
+    """As where no thread can be started."""
+    method = getattr(target, name)
+
+    def fail(*_args: object) -> None:
+        monkeypatch.setattr(target, name, method)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(target, name, fail)
+
+
+@pytest.mark.parametrize("part", ["fetcher", "listener"])
+def test_a_request_that_broke_off_is_carried_out_when_it_is_sent_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """A controller repeats what was not answered, with the same leader epochs."""
+    told: list[TopicPartition] = []
+    listener = SimpleNamespace(
+        on_leader=lambda partition, _: told.append(partition), on_follower=lambda *_: None
+    )
+    monkeypatch.setattr(broker.leadership, "_listener", listener)
+    if part == "fetcher":
+        fail_once(monkeypatch, ReplicaFetcher, "start")
+    else:
+        fail_once(monkeypatch, listener, "on_leader")
+    roles = [state(0, ME, 1, (ME, OTHER)), state(1, OTHER, 1, (ME, OTHER))]
+    with pytest.raises(RuntimeError):
+        broker.leadership.apply(1, roles)
+    assert broker.leadership.apply(1, roles) == {tp(0): Errors.NONE, tp(1): Errors.NONE}
+    assert told == [tp(0)]
+    assert broker.replicas.partition(tp(0)).is_leader
+    wait_until(lambda: broker.asked.get(timeout=30) == [1])
+
+
+def test_a_request_that_broke_off_takes_no_later_role_away(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = [state(0, ME, 2, (ME, OTHER))]
+
+    def overtaken(*_: object) -> None:
+        monkeypatch.undo()
+        broker.leadership.apply(1, later)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(broker.leadership, "_tell", overtaken)
+    with pytest.raises(RuntimeError):
+        broker.leadership.apply(1, [state(0, ME, 1, (ME, OTHER))])
+    assert broker.replicas.partition(tp(0)).is_leader
+    assert broker.replicas.partition(tp(0)).state == later[0]
