@@ -60,6 +60,8 @@ class AlterPartitionManager:
         self._pending: dict[TopicPartition, IsrChange] = {}
         self._wakeup = threading.Condition()  # lock order 60
         self._stopped = False
+        # The controller whose answer the thread waits for.
+        self._asked: BrokerAddress | None = None
         self._thread = threading.Thread(target=self._run, name="alter-partition", daemon=True)
 
     def submit(self, change: IsrChange) -> None:
@@ -69,6 +71,14 @@ class AlterPartitionManager:
             if not self._thread.is_alive() and not self._stopped:
                 self._start()
             self._wakeup.notify()
+
+    def look_at_controller(self) -> None:
+        """Call it when the controller may be another one: a request to the one before fails at once. If that has
+        lost its power, its connection would say nothing until the time-out, and all other changes would wait.
+        """
+        asked, address = self._asked, self._cluster.controller_address()
+        if asked is not None and address is not None and asked != address:
+            self._channel.interrupt()
 
     def shutdown(self) -> None:
         with self._wakeup:
@@ -115,12 +125,18 @@ class AlterPartitionManager:
         if address is None:
             return batch
         try:
-            message = self._channel.to(address).request(
+            channel = self._channel.to(address)
+            self._asked = address
+            if self._cluster.controller_address() not in {address, None}:
+                return batch  # it became another one before that was noted, so nobody would interrupt this
+            message = channel.request(
                 ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, self._request(batch).fields()
             )
         except (ChannelError, ProtocolError) as error:
             _log.warning("alter_partition_not_sent", controller=address.broker_id, reason=str(error))
             return batch
+        finally:
+            self._asked = None
         response = AlterPartitionResponse.of(message)
         if response.error is not Errors.NONE:
             if response.error not in _CONTROLLER_ELSEWHERE:

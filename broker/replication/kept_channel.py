@@ -9,7 +9,9 @@ from broker.replication.cluster_view import BrokerAddress
 
 
 class KeptChannel:
-    """The channel of one sender. The sender's thread owns it; others may call only :meth:`close`."""
+    """The channel of one sender. The sender's thread owns it; others may call only :meth:`close`, and
+    :meth:`interrupt` for a request under way.
+    """
 
     def __init__(self, make_channel: Callable[[BrokerAddress, str], BrokerChannel], client_id: str) -> None:
         self._make_channel = make_channel
@@ -30,6 +32,12 @@ class KeptChannel:
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
+
+    def interrupt(self) -> None:
+        """Makes a request of the owner that is under way fail."""
+        channel = self._channel
+        if channel is not None:
+            channel.interrupt()
 
     def close(self) -> None:
         """Closes the channel for good, also under a request of the owner."""

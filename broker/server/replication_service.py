@@ -75,6 +75,7 @@ class ReplicationService:
             on_accepted=self._on_isr_accepted,
             on_refused=self._on_isr_refused,
         )
+        cache.add_listener(self._alter_partition.look_at_controller)
         selects = bool(config.opt_str("replica.selector.class"))
         self.replica_manager = ReplicaManager(
             broker_id,
