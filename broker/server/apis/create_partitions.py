@@ -57,7 +57,7 @@ def handle(request: Request, message: CreatePartitionsRequest, ctx: ApiContext) 
             results[name] = _result(name, Errors.REQUEST_TIMED_OUT, text)
         ctx.respond(request, _response(results))
 
-    await_led(ctx, extended, codec.to_ms(message.timeout), finish)
+    await_led(ctx, request, extended, codec.to_ms(message.timeout), finish)
     return None
 
 

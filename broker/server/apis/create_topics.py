@@ -92,7 +92,7 @@ def handle(request: Request, message: CreateTopicsRequest, ctx: ApiContext) -> F
             results[name] = _encoded(request, _refused(name, error) | {"topic_id": ids[name]})
         ctx.respond(request, _listed(message, results))
 
-    await_led(ctx, created, codec.to_ms(message.timeout), finish)
+    await_led(ctx, request, created, codec.to_ms(message.timeout), finish)
     return None
 
 

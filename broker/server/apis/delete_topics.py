@@ -64,7 +64,7 @@ def handle(request: Request, message: DeleteTopicsRequest, ctx: ApiContext) -> F
         ctx.respond(request, _response(results))
 
     timeout_ms = codec.to_ms(message.timeout)
-    MetadataWait(ctx, timeout_ms, lambda: all(map(is_gone, marked)), finish).start()
+    MetadataWait(ctx, request, timeout_ms, lambda: all(map(is_gone, marked)), finish).start()
     return None
 
 

@@ -64,7 +64,7 @@ def _answer_when_known(
         late = ElectionResult(Errors.REQUEST_TIMED_OUT, "elected, but the brokers do not know of it yet")
         ctx.respond(request, _response(Errors.NONE, {**results, **dict.fromkeys(unknown(), late)}))
 
-    MetadataWait(ctx, codec.to_ms(message.timeout), lambda: not unknown(), finish).start()
+    MetadataWait(ctx, request, codec.to_ms(message.timeout), lambda: not unknown(), finish).start()
 
 
 def _leader(ctx: ApiContext, partition: TopicPartition) -> int | None:

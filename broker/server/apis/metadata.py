@@ -65,7 +65,11 @@ def handle(request: Request, message: MetadataRequest, ctx: ApiContext) -> None:
         _answer(request, message, ctx, _bytes_key(request) if keeps_bytes else None)
     else:  # starting, or a leader is gone: the controller's update comes soon
         MetadataWait(
-            ctx, _FIRST_UPDATE_MS, lambda: _is_settled(ctx), lambda: _answer_late(request, message, ctx)
+            ctx,
+            request,
+            _FIRST_UPDATE_MS,
+            lambda: _is_settled(ctx),
+            lambda: _answer_late(request, message, ctx),
         ).start()
 
 

@@ -54,6 +54,7 @@ class Cluster:
         self.cache = MetadataCache("PLAINTEXT")
         self.answers = []
         self.answered = threading.Event()
+        self.gone = False  # the client of the next request has hung up
         self.ctx = SimpleNamespace(
             config=config,
             broker_id=1,
@@ -92,7 +93,9 @@ class Cluster:
     def send(self, api, version, fields):
         """Through the wire format there and back; None while the answer waits."""
         wire = codec.encode(api, version, "request", fields)
-        self.request = SimpleNamespace(api_key=api, api_version=version)
+        self.request = SimpleNamespace(
+            api_key=api, api_version=version, on_abandon=None, connection=SimpleNamespace(gone=self.gone)
+        )
         message = codec.decode(api, version, "request", wire)
         answer = MODULES[api].handle(self.request, message, self.ctx)
         return None if answer is None else self.decoded(answer)
@@ -446,3 +449,25 @@ def test_a_topic_that_goes_while_others_are_created_is_not_said_to_exist(cluster
     cluster.lead("first", "old")
     rows = {row.name: Errors(row.error_code) for row in cluster.answer().topics}
     assert rows == {"first": Errors.NONE, "old": Errors.NONE, "kept": Errors.TOPIC_ALREADY_EXISTS}
+
+
+@pytest.mark.parametrize("api", [ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS])
+def test_nobody_waits_for_the_leaders_of_a_client_that_has_hung_up(cluster, api):
+    cluster.store.create_topic("t", {0: (1,)}, {})
+    cluster.lead("t")
+    bodies = {
+        ApiKey.CREATE_TOPICS: create(topic("new")),
+        ApiKey.DELETE_TOPICS: {"topics": [{"name": "t"}], "timeout": 30_000},
+        ApiKey.CREATE_PARTITIONS: partitions("t", 2),
+    }
+    cluster.send(api, APIS[api].max_version, bodies[api])
+    assert cluster.cache._listeners
+    cluster.request.on_abandon()
+    assert not cluster.cache._listeners
+    cluster.gone = True
+    cluster.store.create_topic("u", {0: (1,)}, {})
+    bodies[ApiKey.CREATE_TOPICS] = create(topic("newer"))
+    bodies[ApiKey.CREATE_PARTITIONS] = partitions("u", 2)
+    cluster.send(api, APIS[api].max_version, bodies[api])
+    assert not cluster.cache._listeners
+    assert cluster.answers == []
