@@ -20,6 +20,7 @@ from broker.coordinator.group.messages import Effects, GroupLimits, Moment
 from broker.coordinator.group.rebalance import prepare_rebalance, unload
 from broker.coordinator.group.records import GroupRecord
 from broker.coordinator.group.registry import GroupRegistry
+from broker.coordinator.group.states import GroupState
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
@@ -125,7 +126,11 @@ class Ownership:
         return None
 
     def _start(self, group: Group, now: Moment) -> Effects:
-        """Starts all sessions now. A group with more members than ``group.max.size`` rebalances."""
+        """Starts all sessions now. A group with more members than ``group.max.size`` rebalances. One that is served
+        by another broker by now has ended, and must not remove members in the log of that one.
+        """
+        if group.state is GroupState.DEAD:
+            return []
         if group.consumer is not None:
             heartbeats.start(group.consumer, now, self._limits.consumers)
             group.wake_by(group.consumer.next_deadline_ms())

@@ -292,3 +292,31 @@ def test_waiting_requests_are_answered_when_another_broker_takes_over(world):
     again = world.send("a", 0, owned={}, rebalance_timeout_ms=1, subscribed_names=frozenset({"t"}))
     world.coordinator.on_resignation(0, 1)
     assert again.error is Errors.NOT_COORDINATOR
+
+
+def test_a_group_that_is_given_up_as_soon_as_it_is_loaded_removes_nobody(world, monkeypatch):
+    world.enter("a")
+    world.coordinator.on_resignation(0, 1)
+    coordinator = world.coordinator = world.new_coordinator()
+    ownership = coordinator._ownership
+    publish = ownership._publish
+
+    def gives_up_at_once(*loaded):
+        served = publish(*loaded)
+        coordinator.on_resignation(0, 2)
+        return served
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ownership, "_publish", gives_up_at_once)
+        coordinator.on_election(0, 1)
+        world.scheduler.run()
+    assert (world.timer.waiting, world.held_bytes) == (0, 0)
+    coordinator.on_election(0, 3)
+    world.scheduler.run()
+    before = records_of(world)
+    for _ in range(3):
+        world.advance(SESSION_MS // 2)
+        world.beat("a", 1)
+    assert records_of(world) == before
+    world.restart(4)
+    assert world.epochs() == {"a": 1}
