@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
+
+import structlog
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.endpoint import Endpoint
@@ -28,7 +31,7 @@ from broker.sasl.client import ClientLogin
 from broker.server.broker_peers import BrokerPeers, Speaker, Trust
 from broker.server.delegation_tokens import DelegationTokens
 from broker.server.fetch_sessions import LOOK_AT_ALL_MS, FetchSessionCache
-from broker.server.quotas import QuotaManagers
+from broker.server.quotas import QuotaManagers, addresses_of
 from broker.server.zookeeper_access import access_of
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
@@ -39,6 +42,7 @@ from broker.zookeeper.token_store import TokenStore
 ChannelMaker = Callable[[BrokerAddress, str], BrokerChannel]
 _CONNECT_TIMEOUT_MS: Final = 10_000
 _LAG_TIMEOUT_MS: Final = 2_000
+_log = structlog.get_logger(__name__)
 
 
 def make_store(config: BrokerConfig) -> Store:
@@ -122,10 +126,22 @@ def _listener_limits(config: BrokerConfig, listener: str) -> ListenerLimits:
     return ListenerLimits(most, rate)
 
 
-def _overrides(text: str) -> dict[str, int]:
-    """Parses ``host:count,host:count``."""
-    pairs = [item.rpartition(":") for item in text.split(",") if item.strip()]
-    return {host.strip(): int(count) for host, _, count in pairs}
+@lru_cache(maxsize=1)  # other configs change more often, and a name server may take long
+def _overrides(text: str) -> Mapping[str, int]:
+    """Parses ``host:count,host:count``: the counts by address, as connections have them."""
+    counts: dict[str, int] = {}
+    for item in filter(str.strip, text.split(",")):
+        host, _, count = item.rpartition(":")
+        try:
+            counts |= dict.fromkeys(addresses_of(host.strip()), int(count))
+        except OSError as error:
+            _log.warning(
+                "connection_override_of_unknown_host",
+                host=host.strip(),
+                error=str(error),
+                action="ignored: give its address, or set max.connections.per.ip.overrides again",
+            )
+    return counts
 
 
 def log_manager_settings(config: BrokerConfig) -> LogManagerSettings:

@@ -84,7 +84,8 @@ KEYS: Final = (
     Key("max.connections.per.ip", INT, INT_MAX, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE, use=USED,
         doc="The most connections from one client address."),
     Key("max.connections.per.ip.overrides", STRING, "", MEDIUM, mode=CLUSTER_WIDE, use=USED,
-        doc="Exceptions to max.connections.per.ip, as `address:count` pairs."),
+        doc="Exceptions to max.connections.per.ip, as `address:count` pairs. The name of a host stands for "
+            "the addresses that it has when this is set."),
     Key("max.connection.creation.rate", INT, INT_MAX, MEDIUM, valid=at_least(0), mode=CLUSTER_WIDE,
         use=USED,
         doc="New connections per second over all listeners, except the inter-broker listener if there are "

@@ -201,3 +201,26 @@ def test_limits_of_connections_are_in_the_properties_file_too():
     assert connection_limits(made.config).listeners["PLAINTEXT"] == ListenerLimits(4)
     assert made.config.unused == ("listener.name.other.max.connections",)
     made.close()
+
+
+def overrides_of(text):
+    made = Site(**{"max.connections.per.ip": "2", "max.connections.per.ip.overrides": text})
+    try:
+        return connection_limits(made.config).overrides
+    finally:
+        made.close()
+
+
+def test_an_address_is_excepted_however_it_is_written():
+    told = "10.0.0.1:7, 2001:DB8:0::1:8,::ffff:10.0.0.2:9"
+    assert overrides_of(told) == {"10.0.0.1": 7, "2001:db8::1": 8, "10.0.0.2": 9}
+
+
+def test_the_addresses_of_a_host_are_excepted_by_its_name():
+    assert overrides_of("localhost:7,10.0.0.1:3").items() >= {"127.0.0.1": 7, "10.0.0.1": 3}.items()
+
+
+def test_a_host_that_nobody_knows_is_told_and_the_others_are_excepted(capsys):
+    assert overrides_of("no..such..host:7,10.0.0.1:3") == {"10.0.0.1": 3}
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "unknown_host" in line]
+    assert "no..such..host" in line
