@@ -23,6 +23,7 @@ import structlog
 from broker.network.connection import PIPELINED, THROTTLED, UNANSWERED, Connection
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.crowd import TURN_NS
+from broker.network.cut_off import tell_if_cut_off
 from broker.network.guests import Guest, Guests
 from broker.network.logins import took_frame
 from broker.network.new_connections import NewConnections
@@ -405,7 +406,8 @@ class Processor:
             connection.closing = True
         try:
             connection.transport.send(connection.out)
-        except OSError:
+        except OSError as error:
+            tell_if_cut_off(error, connection.info)
             self._close(connection)
             return
         info = connection.info

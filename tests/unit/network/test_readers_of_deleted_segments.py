@@ -1,9 +1,13 @@
-"""Who is slow to take an answer from a deleted segment's file keeps its space on the disk, and not for long."""
+"""Answers from segments that were deleted, or cut off, before all of it was sent: who is slow to take one from a
+deleted file keeps its space on the disk, and not for long.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterator
@@ -11,12 +15,15 @@ from io import FileIO
 from pathlib import Path
 
 import pytest
+import structlog
 
 from broker.config.endpoint import Endpoint
 from broker.network.connection_quotas import ConnectionQuotas
-from broker.network.request_channel import Request, Verdict
+from broker.network.cut_off import tell_if_cut_off
+from broker.network.request_channel import ConnectionInfo, Request, Verdict
 from broker.network.socket_server import SocketServer
 from broker.utils.file_region import FileRegion
+from broker.utils.refusal_log import _refusals
 from rig.wait import wait_until
 
 SIZE = 32 << 20  # more than the kernel holds for a socket that nobody reads
@@ -124,3 +131,39 @@ def test_who_does_not_read_from_a_segment_that_is_there_is_let_be(
         left = SIZE + 8 - 1
         while left:
             left -= len(slow.recv(min(left, 1 << 20)))
+
+
+def test_an_answer_from_a_file_that_was_cut_off_is_told(server: SocketServer, segment: Path) -> None:
+    _refusals._peers.clear()  # a line a second
+    with structlog.testing.capture_logs() as lines, asking(server, 1) as sock:
+        os.truncate(segment, SIZE - 1)
+        sock.settimeout(30)
+        while sock.recv(1 << 20):
+            pass
+        (line,) = lines
+    assert (line["event"], line["peer"]) == ("answer_cut_off", "127.0.0.1")
+    assert "ended" in line["reason"]
+
+
+def test_a_reader_that_hangs_up_in_the_middle_of_an_answer_is_not_told(server: SocketServer) -> None:
+    _refusals._peers.clear()
+    with structlog.testing.capture_logs() as lines:
+        with asking(server, 1) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # by a reset
+        wait_until(lambda: server.connection_count == 0)
+    assert not lines
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [
+        (OSError(errno.EIO, "Input/output error"), True),
+        (OSError(errno.EPIPE, "Broken pipe"), False),
+        (ssl.SSLError(ssl.SSL_ERROR_SYSCALL, "Some I/O error occurred"), False),
+    ],
+)
+def test_of_failures_to_send_those_of_the_file_are_told(error: OSError, is_told: bool) -> None:
+    _refusals._peers.clear()
+    with structlog.testing.capture_logs() as lines:
+        tell_if_cut_off(error, ConnectionInfo("1", "10.0.0.1", "CLIENT"))
+    assert [line["reason"] for line in lines] == ([str(error)] if is_told else [])
