@@ -19,7 +19,7 @@ from broker.coordinator.group.messages import NEVER_MS, JoinCallback, JoinedMemb
 from broker.coordinator.group.offsets import GroupOffsets
 from broker.coordinator.group.records import GroupRecord, subscribed_topics
 from broker.coordinator.group.states import TRANSITIONS, GroupState, InvalidGroupTransition
-from broker.coordinator.group.weights import assignments_weight, group_weight, pending_weight, words_weight
+from broker.coordinator.group.weights import assignments_weight, group_weight, pending_weight
 from broker.protocol.errors import Errors
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -210,7 +210,7 @@ class Group:
         self._members_weight -= member.weight
         if not self.members:
             self._most_assigned = 0
-        self._support -= Counter({name for name, _ in member.protocols})
+        self._withdraw_support(member)
         self._awaiting_join -= member.awaiting_join is not None
         if member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)
@@ -233,10 +233,18 @@ class Group:
         return member
 
     def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
-        self._support -= Counter({name for name, _ in member.protocols})
+        self._withdraw_support(member)
         self._support.update({name for name, _ in protocols})
-        member.protocols, member.words = protocols, words_weight(protocols)
+        member.set_protocols(protocols)
         self._weigh(member)
+
+    def _withdraw_support(self, member: Member) -> None:
+        """Takes the time of this member's protocols. Counter's ``-=`` looks at those of all members."""
+        for name in {name for name, _ in member.protocols}:
+            if self._support[name] > 1:
+                self._support[name] -= 1
+            else:
+                del self._support[name]
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
         """Sets each member's assignment. Members without one get an empty assignment."""
@@ -306,7 +314,8 @@ class Group:
         members support. Ties go to the name that sorts first.
         """
         size = len(self.members)
-        candidates = {name for name, supporters in self._support.items() if supporters == size}
+        fewest = min(self.members.values(), key=lambda member: len(member.protocols))
+        candidates = frozenset(name for name, _ in fewest.protocols if self._support[name] == size)
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return min(votes, key=lambda name: (-votes[name], name))
 

@@ -16,10 +16,12 @@ class Member:
     """A member of a group; Kafka's MemberMetadata. Its group owns it.
 
     ``deadline_ms`` (monotonic) is when its session ends. None means that an unanswered request keeps
-    it alive.
+    it alive. A client may have tens of thousands of protocols, so what was looked for among them last is kept.
     """
 
     __slots__ = (
+        "_chosen",
+        "_voted",
         "assignment",
         "awaiting_join",
         "awaiting_sync",
@@ -53,8 +55,7 @@ class Member:
         self.client_host = client_host
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
-        self.protocols = protocols
-        self.words = words_weight(protocols)
+        self.set_protocols(protocols)
         self.assignment = b""
         self.weight = 0  # its share of the group's weight; set by the group
         self.awaiting_join: JoinCallback | None = None
@@ -105,6 +106,12 @@ class Member:
         """The bytes of its protocols as they are stored."""
         return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
+    def set_protocols(self, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        self.protocols = protocols
+        self.words = words_weight(protocols)
+        self._chosen: tuple[str | None, bytes] = (None, b"")
+        self._voted: tuple[frozenset[str], str] = (frozenset(), "")
+
     def weight_with(self, words: int) -> int:
         """The member's weight if its protocols weighed ``words``."""
         names = (self.member_id, self.group_instance_id, self.client_id, self.client_host)
@@ -123,13 +130,24 @@ class Member:
 
     def metadata(self, protocol: str | None) -> bytes:
         """The subscription under ``protocol``; empty if the member does not support it."""
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+        if self._chosen[0] != protocol:
+            self._chosen = protocol, self._metadata(protocol)
+        return self._chosen[1]
 
-    def vote(self, candidates: set[str]) -> str:
+    def _metadata(self, protocol: str | None) -> bytes:
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
+
+    def vote(self, candidates: frozenset[str]) -> str:
         """The first of the member's protocols that all members support. Raises ValueError if there
         is none.
         """
+        if candidates and self._voted[0] == candidates:
+            return self._voted[1]
         for name, _ in self.protocols:
             if name in candidates:
+                self._voted = candidates, name
                 return name
         raise ValueError(f"member {self.member_id} supports none of {sorted(candidates)}")
