@@ -121,7 +121,7 @@ RULES: Final[Mapping[ApiKey, Rule]] = {
     ApiKey.RENEW_DELEGATION_TOKEN: _ADMIN,
     ApiKey.EXPIRE_DELEGATION_TOKEN: _ADMIN,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _ASKS_HANDLERS,  # returns all of a principal's
-    ApiKey.DELETE_GROUPS: Rule(),
+    ApiKey.DELETE_GROUPS: _COMPUTES,  # each offset of a group is a record to write, and one name is enough for all
     ApiKey.ELECT_LEADERS: _COMPUTES,  # the controller's thread does the rest, including the waiting
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _ADMIN,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _COMPUTES,

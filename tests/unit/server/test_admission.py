@@ -51,6 +51,7 @@ HANDLED = [
     "renew_delegation_token",
     "expire_delegation_token",
     "describe_delegation_token",
+    "delete_groups",
     "elect_leaders",
     "incremental_alter_configs",
     "alter_partition_reassignments",
