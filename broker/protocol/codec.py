@@ -29,6 +29,7 @@ from broker.protocol.errors import Errors, ProtocolError
 from broker.protocol.fields import Fields
 from broker.protocol.lengths import FIXED_BYTES, NO_ARRAYS, LengthCheck, Survey, element_type, length_check
 from broker.protocol.listed import Listed
+from broker.protocol.long_times import has_long_times, read_with_long_times
 from broker.protocol.one_body import Addressed
 from broker.protocol.pieces import Reader, entity_reader, read_in_pieces
 from broker.protocol.primitives import INT32, write_uvarint
@@ -94,7 +95,9 @@ def decode(
             raise _not_decoded(api_key, version, kind, error) from error
         return _decode_without_unknown(api_key, version, kind, view)
     except Exception as error:  # the decoder raises many kinds: parse, unicode, enum, overflow
-        raise _not_decoded(api_key, version, kind, error) from error
+        if kind == "response" or "timedelta" not in str(error) or not has_long_times(decoder.entity_type):
+            raise _not_decoded(api_key, version, kind, error) from error
+        return _decode_with_long_times(api_key, version, kind, view)
     if size != len(view) and kind == "response":
         raise ProtocolError(f"{len(view) - size} bytes left after a {APIS[api_key].name} v{version} {kind}")
     return entity
@@ -107,6 +110,15 @@ def _decode_without_unknown(api_key: int, version: int, kind: Kind, view: memory
         known = memoryview(without_unknown_tags(entity_type, view))
         large = _survey(api_key, version, kind, known, sys.maxsize - 1).large
         return read_in_pieces(entity_type, known, 0, len(known), large)[0]
+    except Exception as error:
+        raise _not_decoded(api_key, version, kind, error) from error
+
+
+def _decode_with_long_times(api_key: int, version: int, kind: Kind, view: memoryview) -> Any:
+    """Decodes a message with a duration that is too long for Python. Raises :class:`ProtocolError`."""
+    large = _survey(api_key, version, kind, view, sys.maxsize - 1).large
+    try:
+        return read_with_long_times(_entity_type(api_key, version, kind), view, large)[0]
     except Exception as error:
         raise _not_decoded(api_key, version, kind, error) from error
 

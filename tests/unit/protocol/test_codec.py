@@ -102,3 +102,45 @@ def test_error_texts_that_quote_a_long_request_are_cut(version, text):
     body = codec.encode(ApiKey.DESCRIBE_CONFIGS, version, "response", {"results": [row]})
     told = codec.decode(ApiKey.DESCRIBE_CONFIGS, version, "response", body).results[0].error_message
     assert told == text[:4096] + "..."
+
+
+LONG_MAX = (1 << 63) - 1
+# The bytes around a duration of 64 bits.
+AROUND = {
+    (ApiKey.CREATE_DELEGATION_TOKEN, 1): (b"\0\0\0\0", b"", "max_lifetime"),
+    (ApiKey.CREATE_DELEGATION_TOKEN, 3): (b"\0\0\x01", b"\0", "max_lifetime"),
+    (ApiKey.RENEW_DELEGATION_TOKEN, 0): (b"\0\0\0\x01h", b"", "renew_period"),
+    (ApiKey.EXPIRE_DELEGATION_TOKEN, 2): (b"\x02h", b"\0", "expiry_time_period"),
+    (ApiKey.OFFSET_COMMIT, 3): (b"\0\x01g\xff\xff\xff\xff\0\0", b"\0\0\0\0", "retention_time"),
+}
+
+
+@pytest.mark.parametrize("pair", AROUND, ids=version_id)
+@pytest.mark.parametrize("sent_ms", [LONG_MAX, -LONG_MAX - 1, 86_400_000_000_000_000])
+def test_a_duration_that_is_too_long_for_python_is_the_longest(pair, sent_ms) -> None:
+    before, behind, name = AROUND[pair]
+    decoded = codec.decode(*pair, "request", before + sent_ms.to_bytes(8, signed=True) + behind)
+    told_ms = codec.to_ms(getattr(decoded, name))
+    assert abs(told_ms) > 10**16
+    assert (told_ms > 0) is (sent_ms > 0)
+    usual = codec.decode(*pair, "request", before + (7).to_bytes(8) + behind)
+    assert (type(decoded), codec.to_ms(getattr(usual, name))) == (type(usual), 7)
+
+
+def test_a_large_message_with_a_long_duration_is_decoded_in_pieces_too() -> None:
+    before, _, _ = AROUND[ApiKey.OFFSET_COMMIT, 3]
+    row = b"\0\0\0\x05" + bytes(8) + b"\xff\xff"
+    topics = b"\0\0\0\x01\0\x01t" + (5_000).to_bytes(4) + row * 5_000
+    decoded = codec.decode(ApiKey.OFFSET_COMMIT, 3, "request", before + LONG_MAX.to_bytes(8) + topics)
+    assert codec.to_ms(decoded.retention_time) > 10**16
+    assert {row.partition_index for row in decoded.topics[0].partitions} == {5}
+    assert len(decoded.topics[0].partitions) == 5_000
+
+
+@pytest.mark.parametrize("pair", AROUND, ids=version_id)
+def test_a_truncated_message_with_a_long_duration_is_refused(pair) -> None:
+    before, behind, _ = AROUND[pair]
+    whole = before + LONG_MAX.to_bytes(8) + behind
+    for size in range(len(whole)):
+        with pytest.raises(ProtocolError):
+            codec.decode(*pair, "request", whole[:size])
