@@ -34,6 +34,7 @@ from broker.zookeeper.kazoo_handler import Handler, LastWarning
 from broker.zookeeper.kazoo_values import to_acl, to_kazoo_acl, to_stat, to_store_error
 from broker.zookeeper.multi_read import MultiRead
 from broker.zookeeper.session_end import Session
+from broker.zookeeper.silence import Silence
 from broker.zookeeper.store import (
     ANY_VERSION,
     Cancelled,
@@ -102,6 +103,7 @@ class ZooKeeperStore:
         self._waited_in_vain = False
         self._reads_together = True
         self._state_name = "CONNECTING"
+        self._silence = Silence()
         self._client = self._make_client()
 
     def __repr__(self) -> str:
@@ -118,7 +120,11 @@ class ZooKeeperStore:
 
     @property
     def longest_silence_ms(self) -> int:
-        return int(self._handler.longest_silence_s * 1000)
+        return int(self._silence.longest_s(time.monotonic()) * 1000)
+
+    @property
+    def recent_silence_ms(self) -> int:
+        return int(self._silence.recent_s(time.monotonic()) * 1000)
 
     @property
     def state_name(self) -> str:
@@ -316,12 +322,12 @@ class ZooKeeperStore:
         logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - kept out of the logger hierarchy
         logger.addHandler(self._last_warning)
         session_s = self._session_timeout_ms / 1000
-        self._handler = Handler(session_s / (self._hosts.count(",") + 1), self._access.secure)
+        handler = Handler(session_s / (self._hosts.count(",") + 1), self._access.secure, self._silence)
         client = BoundedClient(
             self._access.most_bytes,
             hosts=self._hosts,
             timeout=session_s,
-            handler=self._handler,
+            handler=handler,
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
             logger=logger,
             auth_data={("digest", self._access.digest)} if self._access.digest else None,

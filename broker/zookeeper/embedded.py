@@ -101,6 +101,10 @@ class EmbeddedStore:
         return 0
 
     @property
+    def recent_silence_ms(self) -> int:
+        return 0
+
+    @property
     def state_name(self) -> str:
         return "CONNECTED" if self._session_id else "CLOSED"
 

@@ -11,26 +11,23 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 from broker.zookeeper.connect_string import Secure
 from broker.zookeeper.select_ready import select_ready
+from broker.zookeeper.silence import Silence
 
 
 class Handler(SequentialThreadingHandler):
     """The handler of a kazoo client. kazoo gives one dead server the whole session timeout to accept a
     connection. This handler allows a share of it, like ZooKeeper's own client. Only the connection's thread
-    waits here, so the handler also measures how long nothing was heard from ZooKeeper. With ``secure``,
+    waits here, so the handler also tells ``silence`` when something was heard from ZooKeeper. With ``secure``,
     connections speak TLS; kazoo's own way has neither Kafka's keys nor text in the configuration.
     """
 
-    def __init__(self, connect_timeout_s: float, secure: Secure | None = None) -> None:
+    def __init__(
+        self, connect_timeout_s: float, secure: Secure | None = None, silence: Silence | None = None
+    ) -> None:
         super().__init__()
         self._connect_timeout_s = connect_timeout_s
         self._secure = secure
-        self._heard_s: float | None = None
-        self._longest_silence_s = 0.0
-
-    @property
-    def longest_silence_s(self) -> float:
-        since_s = 0.0 if self._heard_s is None else time.monotonic() - self._heard_s
-        return max(self._longest_silence_s, since_s)
+        self._silence = silence or Silence()
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
         # OpenSSL may hold an answer that came in one record with the answer before.
@@ -38,10 +35,7 @@ class Handler(SequentialThreadingHandler):
         ready = (held, [], []) if held else select_ready(*args, **kwargs)
         # The first socket that is watched for reading is the server's.
         if args[0] and args[0][0] in ready[0]:
-            now_s = time.monotonic()
-            if self._heard_s is not None:
-                self._longest_silence_s = max(self._longest_silence_s, now_s - self._heard_s)
-            self._heard_s = now_s
+            self._silence.heard(time.monotonic())
         return ready
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:

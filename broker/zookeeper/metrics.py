@@ -14,6 +14,11 @@ def register_metrics(metrics: Metrics, store: Store, session_timeout_ms: int) ->
         lambda: float(store.longest_silence_ms),
     )
     metrics.gauge(
+        "landline_zookeeper_recent_silence_ms",
+        "Longest time without a message from ZooKeeper in the last five to ten minutes",
+        lambda: float(store.recent_silence_ms),
+    )
+    metrics.gauge(
         "landline_zookeeper_session_timeout_ms",
         "Session time-out that this broker requests; a session that is silent for longer expires",
         lambda: float(session_timeout_ms),

@@ -169,6 +169,11 @@ class Store(Protocol):
         ...
 
     @property
+    def recent_silence_ms(self) -> int:
+        """The same for the last five to ten minutes."""
+        ...
+
+    @property
     def state_name(self) -> str:
         """CONNECTED, CONNECTING, EXPIRED or CLOSED, as in Kafka's SessionState metric."""
         ...
