@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from typing import Final, NamedTuple
 
 import structlog
@@ -63,14 +64,26 @@ class GroupLag(NamedTuple):
         return sum(each.lag is None for each in self.partitions.values())
 
 
+class LagState(Enum):
+    """Whether the lags are known. OFF: they are never computed. LATER: not yet, or the last attempt failed."""
+
+    KNOWN = "known"
+    LATER = "later"
+    OFF = "off"
+
+
 class LagSnapshot(NamedTuple):
-    """All lags at one moment. ``left_out`` counts the groups and offsets above the limit."""
+    """All lags at one moment. ``left_out`` counts the groups and offsets above the limit. Without groups, ``state``
+    says whether there are none.
+    """
 
     groups: tuple[GroupLag, ...] = ()
     left_out: int = 0
+    state: LagState = LagState.KNOWN
 
 
-_EMPTY: Final = LagSnapshot()
+_OFF: Final = LagSnapshot(state=LagState.OFF)
+_LATER: Final = LagSnapshot(state=LagState.LATER)
 
 
 def lag_of(group: CommittedOffsets, ends: Mapping[TopicPartition, int]) -> GroupLag:
@@ -111,8 +124,10 @@ class ConsumerLag:
         """The latest lags, some seconds old. The first call after a long time waits for them, but not longer than a
         second; without them it returns none.
         """
-        if self._most <= 0 or self._stop.is_set():
-            return _EMPTY
+        if self._most <= 0:
+            return _OFF
+        if self._stop.is_set():
+            return _LATER
         with self._lock:
             self._looked_ms = self._clock.monotonic_ms()
             is_first = self._thread is None
@@ -122,7 +137,7 @@ class ConsumerLag:
                 self._thread.start()
         if is_first:
             self._computed.wait(_FIRST_WAIT_S)
-        return self._snapshot or _EMPTY
+        return self._snapshot or _LATER
 
     def shutdown(self) -> None:
         """Ends the thread; idempotent."""

@@ -14,7 +14,7 @@ from typing import Final
 from broker.config.endpoint import host_port
 from broker.log.loading.load_progress import LoadProgress
 from broker.protocol.control_messages import PartitionInfo
-from broker.server.consumer_lag import GroupLag, LagSnapshot
+from broker.server.consumer_lag import GroupLag, LagSnapshot, LagState
 from broker.server.metadata_cache import Snapshot
 
 #: The most rows of a table.
@@ -95,7 +95,8 @@ class ClusterRows:
 class Overview:
     """Everything on the page. ``version`` to ``state`` are the broker's own. ``moves`` are those of the whole cluster
     on the controller, and on other brokers those of the partitions they lead. ``stopping`` and ``deleting`` are
-    known to the controller only.
+    known to the controller only. ``lags`` says whether ``groups`` are known, ``lags_left_out`` counts groups and
+    offsets without a lag.
     """
 
     broker_id: int
@@ -116,6 +117,8 @@ class Overview:
     moves_total: int = 0
     stopping: Ids = ()
     deleting: int = 0
+    lags: LagState = LagState.KNOWN
+    lags_left_out: int = 0
 
 
 def cluster_rows(snapshot: Snapshot) -> ClusterRows:

@@ -64,6 +64,8 @@ def running_overview(
         len(moves),
         () if context is None else tuple(sorted(context.shutting_down.copy())),
         0 if context is None else len(context.topics_to_delete),
+        lags.state,
+        lags.left_out,
     )
 
 

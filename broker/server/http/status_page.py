@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-from broker.server.consumer_lag import GroupLag
+from broker.server.consumer_lag import GroupLag, LagState
 from broker.server.http.overview import BrokerRow, DiskRow, Overview
 from broker.server.http.page_style import STYLE
 
@@ -20,6 +20,12 @@ _MOST_LETTERS: Final = 120
 # Controls, and characters that turn the direction of the text around.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+_LIMIT: Final = "landline.consumer.lag.max.partitions"
+_NO_GROUPS: Final = {
+    LagState.KNOWN: "This broker coordinates no group.",
+    LagState.LATER: "Its groups and their lag are not known yet: load this page again in some seconds.",
+    LagState.OFF: f"Groups are not shown: {_LIMIT} is 0.",
+}
 
 
 class Trouble(NamedTuple):
@@ -160,7 +166,8 @@ def _under_way(view: Overview) -> str:
         heads = ("Reassigned partition", "To brokers", "From brokers")
         lines.append(_table(heads, rows) + _more(view.moves_total - len(rows), "reassignment"))
     where = "in the cluster" if view.is_controller else "for partitions that this broker leads"
-    note = "" if view.is_controller else f"the controller, broker {view.controller_id}, knows all of it"
+    others = not view.is_controller and view.controller_id >= 0
+    note = f"the controller, broker {view.controller_id}, knows all of it" if others else ""
     return _section("Under way", note, "".join(lines) or _none(f"Nothing is under way {where}."))
 
 
@@ -213,12 +220,13 @@ def _broker(row: BrokerRow, view: Overview) -> list[str]:
 def _groups(view: Overview) -> str:
     note = "coordinated by this broker, those with the largest lag first"
     if not view.groups:
-        return _section("Consumer groups", "", _none("This broker coordinates no group."))
+        return _section("Consumer groups", "", _none(_NO_GROUPS[view.lags]))
     heads = ("Group", "State", "#Members", "#Partitions", "#Lag")
     rows = [_group(group) for group in view.groups]
-    return _section(
-        "Consumer groups", note, _table(heads, rows) + _more(view.groups_total - len(rows), "group")
-    )
+    more = _more(view.groups_total - len(rows), "group")
+    if view.lags_left_out:
+        more += f'<p class="about">{view.lags_left_out:,} groups and offsets are left out: {_LIMIT} is too low</p>'
+    return _section("Consumer groups", note, _table(heads, rows) + more)
 
 
 def _group(group: GroupLag) -> list[str]:

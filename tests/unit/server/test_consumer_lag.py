@@ -12,7 +12,7 @@ from broker.coordinator.group.describe import CommittedOffsets
 from broker.metrics.exposition import Exposition
 from broker.metrics.registry import Metrics
 from broker.server import consumer_lag
-from broker.server.consumer_lag import INTEREST_MS, ConsumerLag, lag_of, register_metrics
+from broker.server.consumer_lag import INTEREST_MS, ConsumerLag, LagState, lag_of, register_metrics
 from broker.utils.topic_partition import TopicPartition
 from rig.wait import wait_until
 from tests.support.clocks import ManualClock
@@ -149,11 +149,12 @@ def test_a_leader_that_hangs_holds_up_only_the_first_look(
     monkeypatch.setattr(consumer_lag, "_FIRST_WAIT_S", 0.05)
     harness.commit({TP: 70})
     ends.gate.clear()
-    assert lag.current().groups == ()
+    assert (lag.current().groups, lag.current().state) == ((), LagState.LATER)
     monkeypatch.setattr(consumer_lag, "_FIRST_WAIT_S", 30)
     assert lag.current().groups == (), "the second one does not wait"
     ends.gate.set()
     wait_until(lambda: lag.current().groups, what="the lag is known")
+    assert lag.current().state is LagState.KNOWN
 
 
 def test_an_error_costs_one_round(
@@ -173,5 +174,9 @@ def test_an_error_costs_one_round(
 def test_a_limit_of_0_turns_it_off(harness: Harness, ends: Ends, clock: ManualClock) -> None:
     harness.commit({TP: 70})
     lag = ConsumerLag(harness.coordinator.committed_offsets, ends, most=0, clock=clock)  # type: ignore[arg-type]
-    assert lag.current().groups == ()
+    assert (lag.current().groups, lag.current().state) == ((), LagState.OFF)
     assert ends.asked == 0
+
+
+def test_no_group_is_known_to_be_none(lag: ConsumerLag) -> None:
+    assert (lag.current().groups, lag.current().state) == ((), LagState.KNOWN)

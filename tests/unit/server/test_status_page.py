@@ -9,7 +9,7 @@ import pytest
 
 from broker.log.loading.load_progress import LoadProgress
 from broker.protocol.control_messages import BrokerInfo, PartitionInfo
-from broker.server.consumer_lag import GroupLag, LagSnapshot, PartitionLag
+from broker.server.consumer_lag import GroupLag, LagSnapshot, LagState, PartitionLag
 from broker.server.http.overview import (
     MOST_ROWS,
     BrokerRow,
@@ -165,6 +165,28 @@ def test_what_is_under_way_is_told(view: Overview) -> None:
 def test_a_broker_that_is_not_the_controller_says_who_knows_more(view: Overview) -> None:
     text = text_of(replace(view, is_controller=False, controller_id=3))
     assert "the controller, broker 3, knows all of it" in text
+    assert "broker -1" not in text_of(replace(view, is_controller=False, controller_id=-1))
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (LagState.KNOWN, "This broker coordinates no group."),
+        (LagState.LATER, "not known yet"),
+        (LagState.OFF, "landline.consumer.lag.max.partitions is 0"),
+    ],
+)
+def test_no_groups_are_told_from_groups_that_are_not_known(
+    view: Overview, state: LagState, words: str
+) -> None:
+    text = text_of(replace(view, lags=state))
+    assert words in text
+    assert ("coordinates no group" in text) is (state is LagState.KNOWN)
+
+
+def test_groups_without_a_lag_are_counted(view: Overview) -> None:
+    text = text_of(replace(view, groups=(group("a", 1),), groups_total=1, lags_left_out=1_234))
+    assert "1,234 groups and offsets are left out: landline.consumer.lag.max.partitions is too low" in text
 
 
 def test_a_disk_that_fails_or_refuses_records_is_a_problem(view: Overview) -> None:
