@@ -94,6 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._head.begin(self._timeout_s)
         super().handle_one_request()
         self._served.busy = False
+        self._served.sending_since_s = None
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -123,6 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         if has_body or self._requests_left <= 0:
             # A body is never read, so nothing after it can be read either.
             self.send_header("Connection", "close")
+        self._served.sending_since_s = time.monotonic()
         self.end_headers()
         if with_body:
             self.wfile.write(body)

@@ -4,7 +4,9 @@ import http.client
 import json
 import re
 import socket
+import time
 from base64 import b64encode
+from collections import Counter
 from contextlib import closing
 from hashlib import sha256
 
@@ -14,7 +16,7 @@ from structlog.testing import capture_logs
 from broker.metrics.registry import Metrics
 from broker.network.acceptor import BindError
 from broker.server.http import http_endpoint
-from broker.server.http.http_connections import MAX_CONNECTIONS, MAX_PER_ADDRESS, HttpConnections
+from broker.server.http.http_connections import MAX_CONNECTIONS, MAX_PER_ADDRESS, SLOW_S, HttpConnections
 from broker.server.http.http_endpoint import HttpEndpoint
 from broker.server.http.overview import Overview
 from rig.wait import wait_until
@@ -278,6 +280,68 @@ def test_who_is_being_answered_is_not_put_out():
         for ours, _ in pairs[:-1]:
             connections.admit(ours, "a").busy = True
         assert connections.admit(pairs[-1][0], "a") is None
+    finally:
+        for pair in pairs:
+            for end in pair:
+                end.close()
+
+
+def test_clients_that_do_not_read_keep_no_others_out(endpoint, broker):
+    """A page that is larger than the buffers of both ends: its sender waits."""
+    broker.state = {"state": "x" * (16 << 20)}
+    readers = []
+    try:
+        for number in range(MAX_CONNECTIONS):
+            client = socket.socket()
+            readers.append(client)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            client.bind((f"127.0.0.{2 + number // MAX_PER_ADDRESS}", 0))
+            client.connect(("127.0.0.1", endpoint.port))
+            client.sendall(b"GET /status HTTP/1.1\r\nHost: h\r\n\r\n")
+        wait_until(
+            lambda: (
+                sum(each.sending_since_s is not None for each in endpoint._connections._open)
+                == MAX_CONNECTIONS
+            ),
+            what="all of them are being answered",
+        )
+        for _ in range(5):
+            assert get(endpoint, "/livez")[0] == 200
+    finally:
+        for client in readers:
+            client.close()
+
+
+def test_an_address_with_more_than_its_share_makes_room_for_a_new_one():
+    """However busy it is: it may open new connections all the time."""
+    connections = HttpConnections()
+    pairs = [socket.socketpair() for _ in range(MAX_CONNECTIONS + 3)]
+    try:
+        for number, (ours, _) in enumerate(pairs[:MAX_CONNECTIONS]):
+            connections.admit(ours, f"address-{number // MAX_PER_ADDRESS}").busy = True
+        for ours, _ in pairs[MAX_CONNECTIONS:]:
+            admitted = connections.admit(ours, "new")
+            if admitted is not None:
+                admitted.busy = True
+        by_address = Counter(each.address for each in connections._open)
+        assert by_address == {"address-0": 3, "address-1": 3, "address-2": 3, "address-3": 4, "new": 3}
+    finally:
+        for pair in pairs:
+            for end in pair:
+                end.close()
+
+
+def test_a_slow_reader_makes_room_and_one_that_has_just_begun_does_not():
+    connections = HttpConnections()
+    pairs = [socket.socketpair() for _ in range(MAX_CONNECTIONS + 2)]
+    try:
+        admitted = [connections.admit(ours, f"address-{n}") for n, (ours, _) in enumerate(pairs[:-2])]
+        for connection in admitted:
+            connection.busy, connection.sending_since_s = True, time.monotonic()
+        assert connections.admit(pairs[-1][0], "new") is None
+        admitted[3].sending_since_s -= SLOW_S
+        assert connections.admit(pairs[-1][0], "new") is not None
+        assert [connection.is_put_out for connection in admitted] == [n == 3 for n in range(MAX_CONNECTIONS)]
     finally:
         for pair in pairs:
             for end in pair:
