@@ -133,8 +133,13 @@ class ConsumerLag:
             is_first = self._thread is None
             if is_first:
                 self._computed.clear()
-                self._thread = threading.Thread(target=self._run, name="consumer-lag", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="consumer-lag", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the host has no thread left: the next look tries again
+                    _log.warning("consumer_lag_failed", error=str(error))
+                    return _LATER
+                self._thread = thread
         if is_first:
             self._computed.wait(_FIRST_WAIT_S)
         return self._snapshot or _LATER

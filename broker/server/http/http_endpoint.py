@@ -248,9 +248,17 @@ class HttpEndpoint:
             except OSError:  # the client has gone
                 self._connections.leave(admitted)
                 continue
-            threading.Thread(
+            serving = threading.Thread(
                 target=self._serve, args=(admitted, address), name="http-connection", daemon=True
-            ).start()
+            )
+            try:
+                serving.start()
+            except RuntimeError as error:  # the host has no thread left: the next client may find one
+                log_refusal(
+                    "http_connection_refused", admitted.address, str(error), action="connection closed"
+                )
+                self._connections.leave(admitted)
+                admitted.socket.close()
 
     def _serve(self, connection: HttpConnection, address: Any) -> None:
         try:

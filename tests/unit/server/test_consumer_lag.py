@@ -178,5 +178,20 @@ def test_a_limit_of_0_turns_it_off(harness: Harness, ends: Ends, clock: ManualCl
     assert ends.asked == 0
 
 
+def test_a_thread_that_cannot_be_started_is_tried_again(
+    harness: Harness, lag: ConsumerLag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    harness.commit({TP: 70})
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with capture_logs() as lines:
+        assert lag.current().state is LagState.LATER
+    assert [line["event"] for line in lines] == ["consumer_lag_failed"]
+    monkeypatch.undo()
+    assert lag.current().groups[0].total == 30
+
+
 def test_no_group_is_known_to_be_none(lag: ConsumerLag) -> None:
     assert (lag.current().groups, lag.current().state) == ((), LagState.KNOWN)

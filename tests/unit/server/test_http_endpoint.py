@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import socket
+import threading
 import time
 from base64 import b64encode
 from collections import Counter
@@ -346,6 +347,24 @@ def test_a_slow_reader_makes_room_and_one_that_has_just_begun_does_not():
         for pair in pairs:
             for end in pair:
                 end.close()
+
+
+def test_a_host_without_threads_for_a_moment_costs_one_connection(endpoint, monkeypatch):
+    """As at the limit of the unit's tasks: RuntimeError from the interpreter."""
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == "http-connection":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with capture_logs() as lines:
+        assert raw(endpoint, b"GET /livez HTTP/1.1\r\n\r\n") == b""
+    assert [line["event"] for line in lines] == ["http_connection_refused"]
+    monkeypatch.undo()
+    assert get(endpoint, "/livez")[0] == 200
+    assert len(endpoint._connections) <= 1
 
 
 def test_many_addresses_share_the_connections():
