@@ -10,6 +10,7 @@ import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,5 @@ def _proxy(shown: Mapping[str, str], config_file: str) -> str:
 
 def _config_file(arguments: Sequence[str]) -> str:
     """The file of ssh's option -F, of which the last one counts; empty without one."""
-    following = [*arguments[1:], ""]
-    files = [
-        word[2:] or after for word, after in zip(arguments, following, strict=True) if word.startswith("-F")
-    ]
+    files = [word[2:] or after for word, after in pairwise([*arguments, ""]) if word.startswith("-F")]
     return files[-1] if files else ""

@@ -14,7 +14,7 @@ import pytest
 from sparkctl.connection import connect
 from sparkctl.errors import Error
 from sparkctl.inventory import Host
-from sparkctl.ssh import resolve, ssh_arguments
+from sparkctl.ssh import _config_file, login_from, resolve, ssh_arguments
 from sparkctl.templates import evaluated
 from sparkctl.tunnel import Tunnel, tunnel_to
 from tools.http_access import get
@@ -61,6 +61,20 @@ def test_ssh_itself_says_who_logs_in_where(tmp_path: Path) -> None:
     login = resolve(("-F", str(config)), "kafka-a")
     assert (login.address, login.user, login.port) == ("192.0.2.1", "debian", 2222)
     assert (login.known_hosts, login.checks_host_key, login.proxy) == (("/a", "/b"), True, "")
+
+
+def test_a_host_needs_no_arguments() -> None:
+    """An inventory without user, port, key and options: ssh's own files say how it logs in."""
+    assert ssh_arguments({"ansible_host": "192.0.2.1"}, {}) == ()
+    assert resolve((), "192.0.2.1").address == "192.0.2.1"
+    assert login_from("hostname h\nuser u\nport 22\nproxyjump b\n").proxy.startswith("ssh -W ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-F", "/my/config"), ("-F/my/config",), ("-F", "/other", "-v", "-F", "/my/config")]
+)
+def test_a_bastion_is_reached_with_the_configuration_file_too(arguments: tuple[str, ...]) -> None:
+    assert _config_file(arguments) == "/my/config"
 
 
 def test_a_wrong_argument_is_told_in_sshs_words() -> None:
