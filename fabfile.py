@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +33,7 @@ from sparkctl.errors import Error, NothingToDo, UsageError
 from sparkctl.inventory import SparkCluster, cluster_from, read_inventory, read_listing
 from sparkctl.launcher import Launcher
 from sparkctl.master import MasterView, end, leader_view
+from sparkctl.ssh import words_of
 from sparkctl.table import is_well, jobs_table, status_table
 from sparkctl.tunnel import Tunnel, tunnel_to
 from tools.client_file import CLIENT_ENV, ClientFile, fetch
@@ -142,6 +142,13 @@ def judged(action: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def _whole(option: str, text: str) -> int:
+    """The number that an option has. Fabric's own conversion ends in a traceback."""
+    if not (text.isascii() and text.isdecimal()):
+        raise UsageError(f"{option} is {text!r}: give a whole number")
+    return int(text)
+
+
 _SEQUENTIAL = "the workers one after another, as with SPARK_SSH_FOREGROUND, not all at once"
 
 
@@ -201,12 +208,13 @@ def status(context: Any) -> None:
     },
 )
 @judged
-def logs(context: Any, host: str, daemon: str = "worker", number: int = 1, lines: int = 50) -> None:
+def logs(context: Any, host: str, daemon: str = "worker", number: str = "1", lines: str = "50") -> None:
     """Show the last lines of a daemon's log."""
     if daemon.upper() not in Role.__members__:
         raise UsageError(f"no daemon {daemon}: give worker, master or history")
+    wanted, count = _whole("--number", number), _whole("--lines", lines)
     with launcher(context) as (_, control):
-        _say(control.log(host, Role[daemon.upper()], number, lines))
+        _say(control.log(host, Role[daemon.upper()], wanted, count))
 
 
 @task(  # type: ignore[untyped-decorator]
@@ -218,15 +226,16 @@ def logs(context: Any, host: str, daemon: str = "worker", number: int = 1, lines
     },
 )
 @judged
-def workers(context: Any, add: list[str], remove: list[str], timeout: int = 600) -> None:
+def workers(context: Any, add: list[str], remove: list[str], timeout: str = "600") -> None:
     """Show the workers; or add some, or take some away without harm to running jobs."""
     if add and remove:
         raise UsageError("give --add or --remove, one at a time")
+    within_s = _whole("--timeout", timeout)
     with launcher(context) as (cluster, control):
         if add:
             _tell_start(cluster, control.add(add))
         elif remove:
-            control.remove(remove, timeout)
+            control.remove(remove, within_s)
             console.print(f"removed: {', '.join(remove)}", style="green", markup=False)
         else:
             state = control.state()
@@ -268,8 +277,9 @@ def kill(context: Any, job: str) -> None:
 def submit(context: Any, job: str, args: str = "", conf: str = "") -> None:
     """Run a PySpark job on the cluster, with the driver here; exits with its code."""
     listing = read_listing()
-    settings = {"spark.jars": _connector()} | submission.parse_settings(conf)
+    own, arguments = submission.parse_settings(conf), words_of(args, "--args")
     found = submission.find_job(job, ROOT)
+    settings = {"spark.jars": _connector()} | own
     wanted_cluster = _based(cluster_from(listing), context)
     if tunnel_to_master(wanted_cluster, context.config) is not None:
         raise UsageError(
@@ -282,7 +292,7 @@ def submit(context: Any, job: str, args: str = "", conf: str = "") -> None:
     driver_host = submission.address_towards(cluster.master.address, cluster.master_port)
     with _login(listing) as login, _file_of(defaults, ".conf") as file:
         known = {**_known_to_jobs(cluster, listing), **login}
-        wanted = submission.Submission(found, tuple(shlex.split(args)), settings, Path(file), known)
+        wanted = submission.Submission(found, tuple(arguments), settings, Path(file), known)
         _say(f"{found.name} runs on {cluster.url} with its driver here, until it ends or ^C ends it")
         sys.stdout.flush()
         command = submission.command_line(wanted, cluster.url, driver_host)

@@ -105,7 +105,14 @@ def read_listing(source: str | None = None) -> Mapping[str, Any]:
         raise UsageError(f"no inventory at {source}; set {INVENTORY_VARIABLE} to yours")
     program = Path(sys.executable).with_name("ansible-inventory")
     command = [str(program), "-i", source, "--list"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=READ_TIMEOUT_S, check=False)
+    # It would say what it cannot read as a warning, and go on without any host.
+    environment = {"ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true", **os.environ}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=READ_TIMEOUT_S, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(f"the inventory {source} was not read within {READ_TIMEOUT_S} s") from error
     if done.returncode != 0:
         raise UsageError(f"the inventory {source} cannot be read:\n{done.stderr.strip()}")
     return evaluated(json.loads(done.stdout))

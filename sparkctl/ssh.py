@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from sparkctl.errors import Error
+from sparkctl.errors import Error, UsageError
 
 RESOLVE_TIMEOUT_S = 20
 # The options of ssh's command line, with Ansible's variables for each, the first that is set, and the environment's.
@@ -51,17 +51,28 @@ class Login:
 def ssh_arguments(
     variables: Mapping[str, Any], environment: Mapping[str, str] = os.environ
 ) -> tuple[str, ...]:
-    """The arguments of ssh, without the host, from a host's variables and Ansible's environment variables."""
+    """The arguments of ssh, without the host, from a host's variables and Ansible's environment.
+
+    Raises ``UsageError``.
+    """
 
     def first(names: Sequence[str]) -> str:
         return next(
             (str(found) for name in names if (found := variables.get(name) or environment.get(name))), ""
         )
 
-    words = [word for names in _ARGUMENTS for word in shlex.split(first(names))]
+    words = [word for names in _ARGUMENTS for word in words_of(first(names), " or ".join(names))]
     for option, names in _OPTIONS.items():
         words += ["-o", f"{option}={value}"] if (value := first(names)) else []
     return tuple(words)
+
+
+def words_of(text: str, source: str) -> list[str]:
+    """The words of a text as a shell has them. Raises ``UsageError`` for ``source``."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:  # a quotation that does not end
+        raise UsageError(f"{source}: {str(error).lower()}") from error  # without the text: it may be a secret
 
 
 def resolve(arguments: Sequence[str], address: str) -> Login:

@@ -5,7 +5,6 @@ and environment.
 from __future__ import annotations
 
 import os
-import shlex
 import socket
 import subprocess
 import sys
@@ -13,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkctl.errors import UsageError
+from sparkctl.errors import Error, UsageError
+from sparkctl.ssh import words_of
 
 # Driver and executors may run as different users, who share files through their group.
 UMASK = 0o002
@@ -43,7 +43,7 @@ def find_job(text: str, root: Path) -> Path:
 def parse_settings(text: str) -> dict[str, str]:
     """Spark settings from ``key=value key=value``. Raises ``UsageError``."""
     settings = {}
-    for word in shlex.split(text):
+    for word in words_of(text, "--conf"):
         key, separator, value = word.partition("=")
         if not separator or not key.startswith("spark."):
             raise UsageError(f"{word!r} is not a Spark setting: give spark.some.key=value")
@@ -52,10 +52,16 @@ def parse_settings(text: str) -> dict[str, str]:
 
 
 def address_towards(host: str, port: int) -> str:
-    """This machine's address on the route to ``host``, where executors on that side reach a driver here."""
+    """This machine's address on the route to ``host``, where executors on that side reach a driver here.
+
+    Raises ``Error``.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         # Connecting a datagram socket sends nothing: it only queries the routing table.
-        probe.connect((host, port))
+        try:
+            probe.connect((host, port))
+        except OSError as error:
+            raise Error(f"no IPv4 address of this machine is on a route to {host}: {error}") from error
         return str(probe.getsockname()[0])
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sparkctl.errors import Error
+from sparkctl.errors import Error, UsageError
 from sparkctl.inventory import host_port
 from sparkctl.ssh import ssh_arguments
 from sparkctl.templates import evaluated
@@ -109,7 +109,7 @@ class Inventory:
         if key not in self._tunnels:
             try:
                 self._tunnels[key] = tunnel_to(self.ssh_arguments(host), self.address(host), service)
-            except Error as error:
+            except (Error, UsageError) as error:
                 raise SystemExit(f"inventory: {error}") from error
         return self._tunnels[key]
 

@@ -264,6 +264,14 @@ def test_inventory_is_read_as_ansible_reads_it(tmp_path: Path) -> None:
     assert [worker.name for worker in read_inventory(str(source)).workers] == ["h1", "h2"]
 
 
+def test_an_inventory_that_nobody_can_read_is_refused_with_the_reason(tmp_path: Path) -> None:
+    """Ansible goes on without any host."""
+    source = tmp_path / "hosts.yml"
+    source.write_text("x: [")
+    with pytest.raises(UsageError, match=r"cannot be read:[\s\S]*hosts\.yml"):
+        read_inventory(str(source))
+
+
 def test_missing_inventory_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANDLINE_INVENTORY", "/nowhere/hosts.yml")
     with pytest.raises(UsageError, match=r"no inventory at /nowhere/hosts\.yml"):
@@ -366,10 +374,31 @@ def test_setting_that_is_not_sparks_is_refused() -> None:
     assert submit.parse_settings("spark.a=1 'spark.b=x y'") == {"spark.a": "1", "spark.b": "x y"}
     with pytest.raises(UsageError, match=r"'executor\.cores=1' is not a Spark setting"):
         submit.parse_settings("executor.cores=1")
+    with pytest.raises(UsageError, match=r"^--conf: no closing quotation$"):
+        submit.parse_settings("spark.authenticate.secret='x")
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        (fabfile.logs, {"host": "h1", "lines": "many"}),
+        (fabfile.logs, {"host": "h1", "number": "-1"}),
+        (fabfile.workers, {"add": [], "remove": ["h1"], "timeout": "1m"}),
+    ],
+)
+def test_an_option_that_is_no_number_is_wrong_usage(task: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(Exit, match="give a whole number") as ended:
+        task.body(None, **options)
+    assert ended.value.code == 2
 
 
 def test_address_towards_loopback_is_loopback() -> None:
     assert submit.address_towards("127.0.0.1", 7077) == "127.0.0.1"
+
+
+def test_a_master_without_a_route_is_an_error_that_names_it() -> None:
+    with pytest.raises(Error, match=r"route to ::1"):
+        submit.address_towards("::1", 7077)
 
 
 @pytest.mark.parametrize(("error", "code"), [(UsageError("asked wrongly"), 2), (Error("h2 failed"), 1)])

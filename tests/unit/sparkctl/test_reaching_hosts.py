@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sparkctl.connection import connect
-from sparkctl.errors import Error
+from sparkctl.errors import Error, UsageError
 from sparkctl.inventory import Host
 from sparkctl.ssh import _config_file, login_from, resolve, ssh_arguments
 from sparkctl.templates import evaluated
@@ -75,6 +75,11 @@ def test_a_host_needs_no_arguments() -> None:
 )
 def test_a_bastion_is_reached_with_the_configuration_file_too(arguments: tuple[str, ...]) -> None:
     assert _config_file(arguments) == "/my/config"
+
+
+def test_a_quotation_without_its_end_is_told_with_the_variable_and_without_its_text() -> None:
+    with pytest.raises(UsageError, match=r"^ansible_ssh_args: no closing quotation$"):
+        ssh_arguments({"ansible_ssh_args": "-o 'x"}, {})
 
 
 def test_a_wrong_argument_is_told_in_sshs_words() -> None:
