@@ -9,12 +9,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparkctl.errors import Error, UsageError
 from sparkctl.ssh import words_of
 
+# How long a driver that was interrupted may take to end its job: it stops its executors and finishes its event log.
+END_S = 30.0
 # Driver and executors may run as different users, who share files through their group.
 UMASK = 0o002
 
@@ -100,7 +103,18 @@ def environment(root: Path, variables: Mapping[str, str] | None = None) -> dict[
 
 
 def submit(command: Sequence[str], root: Path, variables: Mapping[str, str] | None = None) -> int:
-    """Runs the command in the foreground until it ends, and returns its exit code."""
-    return subprocess.run(
-        list(command), env=environment(root, variables), umask=UMASK, check=False
-    ).returncode
+    """Runs the command in the foreground until it ends, and returns its exit code.
+
+    ^C reaches the command as well, by the terminal, and it has ``END_S`` to end. A second one ends it at once.
+    """
+    process = subprocess.Popen(list(command), env=environment(root, variables), umask=UMASK)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        raise
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()

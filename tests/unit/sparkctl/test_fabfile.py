@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -399,6 +400,29 @@ def test_address_towards_loopback_is_loopback() -> None:
 def test_a_master_without_a_route_is_an_error_that_names_it() -> None:
     with pytest.raises(Error, match=r"route to ::1"):
         submit.address_towards("::1", 7077)
+
+
+def test_an_interrupted_driver_ends_its_job_itself(tmp_path: Path) -> None:
+    """It finishes its event log, which takes longer than the quarter of a second that subprocess.run gives it."""
+    ended = tmp_path / "ended"
+    child = tmp_path / "driver.sh"
+    child.write_text(
+        f"trap 'sleep 1; touch {ended}; exit 130' INT\nkill -INT $PPID\nkill -INT $$\nsleep 30\n"
+    )
+    begin = (
+        "import sys; sys.path.insert(0, '.'); from pathlib import Path; from sparkctl.submit import submit; "
+    )
+    call = f"sys.exit(submit(['bash', {str(child)!r}], Path('.')))"
+    done = subprocess.run(
+        [sys.executable, "-c", begin + call],
+        cwd=fabfile.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "KeyboardInterrupt" in done.stderr
+    assert ended.exists()
 
 
 @pytest.mark.parametrize(("error", "code"), [(UsageError("asked wrongly"), 2), (Error("h2 failed"), 1)])
