@@ -7,8 +7,9 @@ the HTML.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from broker.config.endpoint import host_port
@@ -20,6 +21,9 @@ from broker.server.metadata_cache import Snapshot
 #: The most rows of a table.
 MOST_ROWS: Final = 50
 Ids = tuple[int, ...]
+#: The replicas that are being added, by topic and partition.
+Adding = Mapping[tuple[str, int], frozenset[int]]
+_NONE: Final[frozenset[int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +125,27 @@ class Overview:
     lags_left_out: int = 0
 
 
-def cluster_rows(snapshot: Snapshot) -> ClusterRows:
-    """The rows for one state of the metadata. Offline partitions come before those that are under-replicated."""
+def adding_in(moves: Iterable[MoveRow]) -> Adding:
+    """The replicas that are being added, as ``cluster_rows`` takes them."""
+    return {(move.topic, move.partition): frozenset(move.adding) for move in moves if move.adding}
+
+
+def cluster_rows(snapshot: Snapshot, adding: Adding = MappingProxyType({})) -> ClusterRows:
+    """The rows for one state of the metadata. Offline partitions come before those that are under-replicated. A
+    replica that is being added is not missing yet, as in Kafka's metrics.
+    """
     offline = under_replicated = problems_total = partitions = 0
     leaders, replicas, out_of_sync = _Counts(), _Counts(), _Counts()
-    for infos in snapshot.topics.values():
+    for topic, infos in snapshot.topics.items():
         partitions += len(infos)
-        for info in infos.values():
+        for number, info in infos.items():
+            added = adding.get((topic, number), _NONE)
             leaders.add(info.leader)
             for broker_id in info.replicas:
                 replicas.add(broker_id)
-                if broker_id not in info.isr:
+                if broker_id not in info.isr and broker_id not in added:
                     out_of_sync.add(broker_id)
-            is_offline, is_under = info.leader not in snapshot.brokers, len(info.isr) < len(info.replicas)
+            is_offline, is_under = info.leader not in snapshot.brokers, _is_under(info, added)
             offline += is_offline
             under_replicated += is_under
             problems_total += is_offline or is_under
@@ -153,7 +165,9 @@ def cluster_rows(snapshot: Snapshot) -> ClusterRows:
         key=lambda row: row.broker_id,
     )
     problems = heapq.nsmallest(
-        MOST_ROWS, _problems(snapshot), key=lambda row: (row.leader is not None, row.topic, row.partition)
+        MOST_ROWS,
+        _problems(snapshot, adding),
+        key=lambda row: (row.leader is not None, row.topic, row.partition),
     )
     return ClusterRows(
         len(snapshot.topics),
@@ -188,10 +202,15 @@ def _addresses(snapshot: Snapshot, broker_id: int) -> tuple[str, ...]:
     return tuple(f"{name}://{host_port(*at)}" for name, at in broker.endpoints.items()) or ("no listener",)
 
 
-def _problems(snapshot: Snapshot) -> Iterator[PartitionRow]:
+def _is_under(info: PartitionInfo, added: frozenset[int]) -> bool:
+    return len(info.isr) < len(info.replicas) - len(added)
+
+
+def _problems(snapshot: Snapshot, adding: Adding) -> Iterator[PartitionRow]:
     for topic, infos in snapshot.topics.items():
         for number, info in infos.items():
-            if info.leader not in snapshot.brokers or len(info.isr) < len(info.replicas):
+            added = adding.get((topic, number), _NONE)
+            if info.leader not in snapshot.brokers or _is_under(info, added):
                 yield _problem(topic, number, info, snapshot)
 
 

@@ -14,7 +14,15 @@ from broker.log.log_dir_health import LogDirHealth
 from broker.log.log_manager import LogManager
 from broker.replication.replica_manager import ReplicaManager
 from broker.server.consumer_lag import ConsumerLag
-from broker.server.http.overview import MOST_ROWS, DiskRow, MoveRow, Overview, cluster_rows, most_lagging
+from broker.server.http.overview import (
+    MOST_ROWS,
+    DiskRow,
+    MoveRow,
+    Overview,
+    adding_in,
+    cluster_rows,
+    most_lagging,
+)
 from broker.server.lifecycle.broker_state import StateKeeper
 from broker.server.metadata_cache import MetadataCache
 from broker.utils.clock import Clock
@@ -56,7 +64,7 @@ def running_overview(
         True,
         tuple(unready),
         None,
-        cluster_rows(cache.snapshot),
+        cluster_rows(cache.snapshot, adding_in(moves)),
         most_lagging(lags),
         len(lags.groups),
         tuple(map(_disk, (log_dir.health for log_dir in logs.dirs.all))),

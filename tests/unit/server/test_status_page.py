@@ -16,6 +16,7 @@ from broker.server.http.overview import (
     DiskRow,
     MoveRow,
     Overview,
+    adding_in,
     cluster_rows,
     most_lagging,
 )
@@ -92,6 +93,17 @@ def test_a_brokers_row_counts_what_it_leads_and_where_it_is_out_of_sync() -> Non
         (0, 3, 1),
     ]
     assert found.brokers[0] == BrokerRow(1, ("PLAINTEXT://10.0.0.1:9092",), "rack-1", 2, 3, 1)
+
+
+def test_a_replica_that_is_being_added_is_not_missing() -> None:
+    """As in the metric, the alert and kafka-topics.sh: a rebalance is no trouble. The page told of it."""
+    moved = {"a": [info(0, 1, (1, 2), (1, 2, 3)), info(1, 1, (1,), (1, 2, 3)), info(2, 1, (1, 3), (1, 2, 3))]}
+    adding = adding_in(MoveRow("a", number, (3,), (2,)) for number in range(3))
+    found = cluster_rows(snapshot(moved), adding)
+    assert (found.under_replicated, found.problems_total) == (1, 1)
+    assert [(row.partition, row.isr) for row in found.problems] == [(1, (1,))]
+    assert [(row.broker_id, row.out_of_sync) for row in found.brokers] == [(1, 0), (2, 2), (3, 0)]
+    assert cluster_rows(snapshot(moved)).under_replicated == 3
 
 
 def test_ten_thousand_partitions_in_trouble_make_a_page_of_bounded_size(view: Overview) -> None:
