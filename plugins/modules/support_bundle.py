@@ -51,20 +51,33 @@ import json
 import os
 import tarfile
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+# More than support_collect writes of one file.
+MOST_BYTES = 64 << 20
+
+
+class ArchiveError(Exception):
+    """A host's archive cannot be read."""
+
 
 def members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
-    """Yields the regular files of a host's archive. A host is not trusted: other members are left out."""
-    with tarfile.open(archive, "r:gz") as tar:
-        for member in tar:
-            file = tar.extractfile(member) if member.isreg() else None
-            if file is not None:
-                yield member, file.read()
+    """Yields the regular files of a host's archive. A host is not trusted: others are left out. Raises ArchiveError."""
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                if member.isreg() and member.size > MOST_BYTES:
+                    raise ArchiveError(f"its file {member.name} has {member.size} bytes")
+                file = tar.extractfile(member) if member.isreg() else None
+                if file is not None:
+                    yield member, file.read()
+    except (EOFError, OSError, tarfile.TarError, zlib.error) as error:  # it is cut off, or no archive
+        raise ArchiveError(f"its archive cannot be read: {error}") from error
 
 
 def bundled(dest: Path, hosts: dict[str, dict[str, Any]], about: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +92,11 @@ def bundled(dest: Path, hosts: dict[str, dict[str, Any]], about: dict[str, Any])
             for host, found in sorted(hosts.items()):
                 row = {key: found[key] for key in ("state", "why", "errors") if found.get(key)}
                 if found["state"] == "collected":
-                    row["files"] = add_host(tar, f"{root}/{host}", Path(found["archive"]))
+                    row["files"] = {}
+                    try:
+                        add_host(tar, f"{root}/{host}", Path(found["archive"]), row["files"])
+                    except ArchiveError as error:
+                        row |= {"state": "failed", "why": str(error)}
                 manifest["hosts"][host] = row
             add(tar, f"{root}/manifest.json", json.dumps(manifest, indent=1).encode())
         partial.replace(dest)
@@ -89,14 +106,13 @@ def bundled(dest: Path, hosts: dict[str, dict[str, Any]], about: dict[str, Any])
     return manifest
 
 
-def add_host(tar: tarfile.TarFile, root: str, archive: Path) -> dict[str, int]:
-    sizes = {}
+def add_host(tar: tarfile.TarFile, root: str, archive: Path, sizes: dict[str, int]) -> None:
+    """Adds a host's files, and their sizes to ``sizes``. Raises ArchiveError; then the first of them are there."""
     for member, data in members(archive):
         parts = [part for part in Path(member.name).parts if part not in ("/", "..", ".")]
         name = "/".join(parts)
         add(tar, f"{root}/{name}", data)
         sizes[name] = len(data)
-    return sizes
 
 
 def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -1,7 +1,9 @@
 """Secrets are masked by the names beside them and by their values, and the rest of a text stays as it is."""
 
+import gzip
 import io
 import json
+import random
 import tarfile
 
 import pytest
@@ -157,6 +159,44 @@ def test_a_hosts_archive_cannot_write_elsewhere(tmp_path):
     assert manifest["hosts"]["h2"] == {"state": "unreachable", "why": "no route"}
     assert manifest["hosts"]["h1"]["errors"] == {"a": "b"}
     assert dest.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (lambda good: good[: len(good) // 2], "end-of-stream"),
+        (lambda good: b"", "empty file"),
+        (lambda good: b"hello", "not a gzip file"),
+        (
+            lambda good: gzip.compress(_head_of("bomb", bundle.MOST_BYTES + 1)),
+            "its file bomb has 67108865 bytes",
+        ),
+    ],
+)
+def test_a_hosts_bad_archive_costs_only_its_own_files(tmp_path, content, words):
+    good, bad, dest = (tmp_path / f"{name}.tar.gz" for name in ("good", "bad", "bundle"))
+    with tarfile.open(good, "w:gz") as tar:
+        for number in range(2):
+            info = tarfile.TarInfo(f"file{number}")
+            info.size = 5_000
+            tar.addfile(info, io.BytesIO(random.randbytes(5_000)))
+    bad.write_bytes(content(good.read_bytes()))
+    hosts = {
+        "h1": {"state": "collected", "archive": str(bad)},
+        "h2": {"state": "collected", "archive": str(good)},
+    }
+    manifest = bundle.bundled(dest, hosts, {})
+    assert manifest["hosts"]["h1"]["state"] == "failed"
+    assert words in manifest["hosts"]["h1"]["why"]
+    assert manifest["hosts"]["h2"] == {"state": "collected", "files": {"file0": 5_000, "file1": 5_000}}
+    with tarfile.open(dest) as tar:
+        assert {"bundle/h2/file0", "bundle/h2/file1", "bundle/manifest.json"} <= {each.name for each in tar}
+
+
+def _head_of(name, size):
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf()
 
 
 def test_what_came_of_a_host_is_told_by_how_far_it_came():
