@@ -47,6 +47,7 @@ ZooKeeper (may-stop, await-return, metadata), 75 not now or not yet (may-stop, a
 
 
 # Where a deploy writes a broker's properties.
+_MOST_SECONDS: Final = 7 * 24 * 3600
 DEPLOYED: Final = "/etc/landline/broker-{}.properties"
 
 
@@ -425,4 +426,6 @@ def _seconds(text: str) -> float:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    if seconds > _MOST_SECONDS:  # no socket waits for longer than 24 days
+        raise argparse.ArgumentTypeError(f"{text!r} is more than a week")
     return seconds

@@ -70,6 +70,8 @@ def test_help_names_every_command():
         (["may-stop", "f", "--within", "soon"], "'soon' is no number of seconds"),
         (["may-stop", "f", "--within", "-1"], "'-1' is no number of seconds"),
         (["may-stop", "f", "--within", "inf"], "'inf' is no number of seconds"),
+        (["may-stop", "f", "--within", "604801"], "'604801' is more than a week"),
+        (["doctor", "f", "--within", "1e300"], "'1e300' is more than a week"),
     ],
 )
 def test_wrong_arguments_are_told(arguments, message, capsys):
