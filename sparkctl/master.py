@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.parse
@@ -88,8 +89,8 @@ def fetch_view(
     try:
         with _opener(tunnel).open(f"{url}/json/", timeout=timeout_s) as answer:
             return view_from(json.load(answer), url)
-    except (OSError, ValueError):
-        return None
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError):
+        return None  # nobody, or another program
 
 
 def end(view: MasterView, app_id: str, fetch: Callable[[], MasterView], tunnel: Tunnel | None = None) -> None:
@@ -98,7 +99,7 @@ def end(view: MasterView, app_id: str, fetch: Callable[[], MasterView], tunnel: 
     try:
         with _opener(tunnel).open(f"{view.ui_url}/app/kill/", form, timeout=READ_TIMEOUT_S):
             pass
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise Error(f"the master's page at {view.ui_url} does not end {app_id}: {error}") from error
     deadline = time.monotonic() + END_TIMEOUT_S
     while any(app.id == app_id for app in fetch().apps):

@@ -40,8 +40,11 @@ def ask(broker: Broker) -> Status:
         code, body = broker.get("/status", TIMEOUT_S)
         if code == UNAUTHORIZED:
             return {"state": "no answer", "error": f"it needs a token: set {TOKEN_ENV}"}
-        status: Status = json.loads(body)
-        return status
+        status: Any = json.loads(body)
+        if not isinstance(status, dict) or "state" not in status:
+            raise ValueError("what answers there is no Landline broker")
+        found: Status = status
+        return found
     except (OSError, ValueError) as error:
         return {"state": "no answer", "error": str(error)}
 

@@ -7,6 +7,7 @@ https. ``LANDLINE_HTTP_TOKEN_FILE`` is a file whose first line is the token.
 from __future__ import annotations
 
 import functools
+import http.client
 import os
 import ssl
 import urllib.error
@@ -36,9 +37,18 @@ def get(url: str, timeout_s: float, tunnel: Tunnel | None = None) -> tuple[int, 
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(errors="replace")
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         reason = tunnel.reason() if tunnel else ""
-        raise OSError(f"by ssh: {reason}" if reason else str(error)) from error
+        raise OSError(f"by ssh: {reason}" if reason else _why(error)) from error
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):
+        secure = f": a port with TLS needs {CA_ENV}" if scheme() == "http" else ""
+        return f"what answers there does not speak HTTP{secure}"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the connection ended before the answer did"
+    return str(error)
 
 
 @functools.cache

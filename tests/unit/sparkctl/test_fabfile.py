@@ -31,6 +31,7 @@ from sparkctl.launcher import Launcher
 from sparkctl.master import MasterView, fetch_view
 from sparkctl.table import is_well, status_table
 from tests.support.fake_spark import CLUSTER, NAMES, FakeCluster, FakeConnection, Operator, host
+from tests.support.one_answer import one_answer
 
 
 @pytest.fixture
@@ -333,6 +334,17 @@ def test_masters_json_tells_the_living_from_their_dead_former_selves(master_url:
 def test_no_master_or_another_program_there_is_no_view(master_url: str) -> None:
     assert fetch_view(f"{master_url}/elsewhere") is None
     assert fetch_view("http://127.0.0.1:9") is None
+
+
+OTHERS = [b"HTTP/1.1 200 OK\r\n\r\n" + json for json in (b"{}", b"[]", b"null", b'{"workers": [{}]}')]
+
+
+@pytest.mark.parametrize(
+    "answer", [*OTHERS, b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"]
+)
+def test_any_other_program_on_the_masters_port_is_no_master(answer: bytes) -> None:
+    with one_answer(answer) as url:
+        assert fetch_view(url) is None
 
 
 def test_status_table_shows_process_and_registration_of_each_worker(

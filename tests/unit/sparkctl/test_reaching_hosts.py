@@ -17,8 +17,10 @@ from sparkctl.inventory import Host
 from sparkctl.ssh import _config_file, login_from, resolve, ssh_arguments
 from sparkctl.templates import evaluated
 from sparkctl.tunnel import Tunnel, tunnel_to
+from tests.support.one_answer import one_answer
+from tools import cluster_status
 from tools.http_access import get
-from tools.inventory import Inventory
+from tools.inventory import Broker, Inventory
 
 NO_FILES = ("-F", "/dev/null")
 
@@ -191,6 +193,24 @@ def test_what_ssh_does_not_get_to_is_told_in_its_words(ssh: Path) -> None:
 
 def listing(**variables: object) -> dict[str, object]:
     return {"brokers": {"hosts": ["kafka-a"]}, "_meta": {"hostvars": {"kafka-a": variables}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02F", "does not speak HTTP: a port with TLS needs LANDLINE_HTTP_CA_FILE"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "the connection ended before the answer did"),
+        (b"", "closed connection without response"),
+        (b"HTTP/1.1 200 OK\r\n\r\n[]", "no Landline broker"),
+        (b"HTTP/1.1 200 OK\r\n\r\n7", "no Landline broker"),
+    ],
+)
+def test_a_brokers_port_with_a_strange_answer_is_told_in_its_row(answer: bytes, words: str) -> None:
+    with one_answer(answer) as url:
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        found = cluster_status.ask(Broker("h", 1, host, 9092, int(port), 0))
+    assert found["state"] == "no answer"
+    assert words in found["error"]
 
 
 def test_a_template_in_the_inventory_has_its_value() -> None:
