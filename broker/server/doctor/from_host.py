@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from broker.server.doctor.ensemble_judge import (
 from broker.server.doctor.findings import Finding, Findings, fail, ok, warn
 from broker.server.doctor.host_judge import ClockFacts, LogDirFacts, Owner, ProcessFacts
 from broker.server.doctor.in_parallel import run_all
-from broker.server.stopping.own_status import OwnStatus
+from broker.server.stopping.own_status import OwnStatus, http_url
 from broker.server.stopping.probe import Probe
 from broker.server.zookeeper_access import TLS, access_from, secure_from
 from broker.zookeeper.connect_string import server_addresses
@@ -135,7 +135,8 @@ class HostCheck:
         own.unit = host_facts.unit_of(self._broker_id)
         own.shown = host_facts.unit_properties(own.unit)
         own.status = OwnStatus(self._properties, own.told.append)()
-        own.process = host_facts.process_facts(own.unit, own.shown, own.log_dirs, own.status)
+        facts = host_facts.process_facts(own.unit, own.shown, own.log_dirs, own.status)
+        own.process = replace(facts, is_asked=http_url(self._properties) is not None)
         return [host_judge.judge_process(own.process)]
 
     def _certificates(self, config: BrokerConfig | None) -> Findings:

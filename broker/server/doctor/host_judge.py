@@ -315,12 +315,14 @@ def judge_versions(
 class ProcessFacts:
     """The broker as a process. ``pid`` is None if it does not run. ``unit`` is its systemd unit, None if there is
     none, ``unit_state`` that unit's ActiveState. ``state`` is that of its /status, None without an answer.
+    ``is_asked`` is False if the properties do not say where to ask.
     """
 
     pid: int | None
     unit: str | None = None
     unit_state: str = ""
     state: str | None = None
+    is_asked: bool = True
 
 
 def judge_process(facts: ProcessFacts) -> Finding:
@@ -331,6 +333,10 @@ def judge_process(facts: ProcessFacts) -> Finding:
             return fail(check, said, do=f"see `journalctl -u {unit} -n 50`, then `systemctl start {unit}`")
         said = "does not run" + (f"; {unit} is {facts.unit_state}" if unit else "")
         return warn(check, said, do=f"`systemctl start {unit}`" if unit else "start it, if it is to run")
+    if facts.state is None and not facts.is_asked:
+        return ok(
+            check, f"runs as process {facts.pid}; without a fixed landline.http.port its state is not asked"
+        )
     if facts.state is None:
         return warn(
             check,

@@ -5,6 +5,7 @@ Best effort: without an answer there is no status, and why is told once.
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -46,7 +47,7 @@ class OwnStatus:
         try:
             with self._opener().open(self._request(), timeout=_HTTP_S) as answer:
                 found = json.loads(answer.read())
-        except (OSError, ValueError):
+        except (OSError, http.client.HTTPException, ValueError):
             return {}
         except ConfigError as error:
             if not self._told:

@@ -239,6 +239,7 @@ def test_versions_that_differ_are_told():
         (ProcessFacts(5, state="RunningAsController"), Level.OK),
         (ProcessFacts(5, state="Starting"), Level.WARN),
         (ProcessFacts(5), Level.WARN),
+        (ProcessFacts(5, is_asked=False), Level.OK),
         (ProcessFacts(None, "u", "failed"), Level.FAIL),
         (ProcessFacts(None, "u", "inactive"), Level.WARN),
         (ProcessFacts(None), Level.WARN),

@@ -28,6 +28,7 @@ from broker.utils.refusal_log import _refusals
 from rig.certificates import trusting
 from rig.wait import wait_until
 from tests.support.certificates import DAY, Authority
+from tests.support.one_answer import one_answer
 
 TOKEN, OTHER = "a-token-of-24-characters", "another-token-0123456789"
 WAIT_S = 20
@@ -429,6 +430,21 @@ def test_a_command_trusts_no_other_certificate_of_the_same_authority(site: Site)
     assert OwnStatus(site.properties, lambda _: None)() == {}
     site.tls.look_at_files()
     assert OwnStatus(site.properties, lambda _: None)() != {}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\x15\x03\x03\x00\x02\x02F",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\n\r\n7",
+    ],
+)
+def test_a_command_goes_on_whatever_answers(answer: bytes) -> None:
+    """A port that speaks TLS still, a broker that goes down while it answers, and another program."""
+    with one_answer(answer) as url:
+        port = url.rpartition(":")[2]
+        assert OwnStatus({"landline.http.port": port}, lambda _: None)() == {}
 
 
 def test_a_command_tells_once_what_it_cannot_read(site: Site) -> None:
