@@ -34,13 +34,21 @@ class Exposition:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._failed: set[str] = set()
+        self._escapes = False
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
         """The response body of `/metrics`, of type :data:`CONTENT_TYPE`."""
-        return generate_latest(self._registry)
+        try:
+            return generate_latest(self._registry)
+        except UnicodeEncodeError:  # a name from outside has half of a surrogate pair, as JSON allows
+            self._escapes = True
+            try:
+                return generate_latest(self._registry)
+            finally:
+                self._escapes = False
 
     def collect(self) -> Iterator[Metric]:
         """Called by prometheus_client for each page."""
@@ -48,7 +56,7 @@ class Exposition:
         for registered in self._metrics.registered():
             family = self._family(registered)
             if family is not None:
-                yield family
+                yield _escaped(family) if self._escapes else family
 
     def _family(self, registered: Registered) -> Metric | None:
         try:
@@ -58,6 +66,20 @@ class Exposition:
                 self._failed.add(registered.name)
                 _log.warning("metric_failed", metric=registered.name, error=repr(error))
             return None
+
+
+def _escaped(family: Metric) -> Metric:
+    """The metric with label values that UTF-8 can write."""
+    family.samples = [
+        sample._replace(
+            labels={
+                name: value.encode(errors="backslashreplace").decode()
+                for name, value in sample.labels.items()
+            }
+        )
+        for sample in family.samples
+    ]
+    return family
 
 
 def _family_of(registered: Registered) -> Metric:

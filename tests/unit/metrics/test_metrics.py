@@ -31,6 +31,14 @@ def test_a_gauge_with_labels_gives_a_line_for_each(metrics):
     assert lines(metrics) == ['size{partition="0",topic="t"} 5.0', 'size{partition="1",topic="q\\""} 6.0']
 
 
+def test_a_name_that_utf8_cannot_write_costs_only_its_own_letters(metrics):
+    """As of a user whose token has half of a surrogate pair in its JSON."""
+    metrics.gauge("rate", "Bytes.", lambda: {("\ud800", "ä"): 5, ("\ud801", "b"): 6}, labels=("user", "id"))
+    metrics.gauge("size", "Bytes.", lambda: 1)
+    written = ['rate{id="ä",user="\\\\ud800"} 5.0', 'rate{id="b",user="\\\\ud801"} 6.0', "size 1.0"]
+    assert lines(metrics) == written
+
+
 def test_a_gauge_that_fails_costs_the_others_nothing(metrics):
     metrics.gauge("bad", "Fails.", lambda: 1 / 0)
     metrics.gauge("good", "Works.", lambda: 1)
