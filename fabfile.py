@@ -28,7 +28,7 @@ from rich.console import Console
 from pipeline.jars import JarError, connector_jars
 from sparkctl import submit as submission
 from sparkctl.commands import Role
-from sparkctl.connection import connect, with_fabrics
+from sparkctl.connection import as_in_shorthand, connect, with_fabrics
 from sparkctl.errors import Error, NothingToDo, UsageError
 from sparkctl.inventory import SparkCluster, cluster_from, read_inventory, read_listing
 from sparkctl.launcher import Launcher
@@ -87,7 +87,10 @@ def _based(cluster: SparkCluster, context: Any) -> SparkCluster:
     """The cluster as reached from the host of ``-H``, if there is one: a master."""
     if context.config.run.dry:
         raise UsageError("--dry is not known here: fab spark.status shows what start and stop would act on")
-    return cluster.based_at(context.host) if isinstance(context, Connection) else cluster
+    if not isinstance(context, Connection):
+        return cluster
+    based = cluster.based_at(context.host)
+    return replace(based, master=as_in_shorthand(based.master, context))
 
 
 def tunnel_to_master(cluster: SparkCluster, options: Config) -> Tunnel | None:

@@ -53,6 +53,18 @@ def with_fabrics(host: Host, options: Config) -> Host:
     return replace(host, ssh_arguments=tuple(arguments))
 
 
+def as_in_shorthand(host: Host, named: Connection) -> Host:
+    """The host with the user and the port that ``-H user@host:port`` gives it: they take precedence over those of
+    the inventory. What ``named`` has from Fabric's or ssh's files does not.
+    """
+    arguments: list[str] = []
+    for name, option in (("user", "-l"), ("port", "-p")):
+        value = getattr(named, name)
+        if str(value) not in {str(named.config[name]), str(named.ssh_config.get(name))}:
+            arguments += [option, str(value)]
+    return replace(host, ssh_arguments=(*arguments, *host.ssh_arguments))
+
+
 def _keys(options: Config) -> list[str]:
     keys = options.connect_kwargs.get("key_filename") or []
     return [keys] if isinstance(keys, str) else list(keys)

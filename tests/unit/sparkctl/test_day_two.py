@@ -87,6 +87,25 @@ def test_another_master_is_the_base_by_its_name_or_address() -> None:
 NO_FILES = ("-F", "/dev/null")
 
 
+@pytest.mark.parametrize(
+    ("named", "user", "port"),
+    [
+        ("admin@10.0.0.2:2222", "admin", 2222),
+        ("admin@h2", "admin", 22),
+        ("h2:2222", "debian", 2222),
+        ("h2", "debian", 22),
+    ],
+)
+def test_the_user_and_port_beside_another_master_come_before_the_inventorys(
+    named: str, user: str, port: int
+) -> None:
+    standby = Host("h2", "10.0.0.2", "10.0.0.2", (*NO_FILES, "-o", "User=debian"))
+    cluster = SparkCluster(CLUSTER.master, (), standbys=(standby,))
+    based = fabfile._based(cluster, Connection(named, config=Config(overrides={"load_ssh_configs": False})))
+    made = connect(based.master)
+    assert (made.host, made.user, made.port) == ("10.0.0.2", user, port)
+
+
 def test_fabrics_own_options_come_before_the_inventorys(tmp_path: Path) -> None:
     mine, inventorys, config = (tmp_path / name for name in ("mine", "inventorys", "config"))
     for key in (mine, inventorys):
