@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from sparkctl.inventory import Host, SparkCluster
+from sparkctl.inventory import SSH_PORT, Host, SparkCluster
 
 EXIT_MARK = "@exit"
 # Exit codes of Spark's status command: 0 running, 1 a pid file without its process, 2 not running.
@@ -24,11 +24,12 @@ SUDO_PROMPT = "landline-sudo-password: "
 BEGIN_MARK, OPEN_MARK, END_MARK, BYTES_MARK = "@begin", "@open", "@end", "@bytes"
 
 _SSH = f"timeout {HOST_TIMEOUT_S} ssh {SSH_OPTIONS}"
-_PUSH = f"""push() {{ {_SSH} "$2" "$3" </dev/null 2>&1 | sed "s/^/$1: /"; return "${{PIPESTATUS[0]}}"; }}"""
+# After the name, the address and the command come options of ssh for this host.
+_PUSH = f"""push() {{ {_SSH} "${{@:4}}" "$2" "$3" </dev/null 2>&1 | sed "s/^/$1: /"; return "${{PIPESTATUS[0]}}"; }}"""
 _STAMPED_PUSH = f"""LC_ALL=C
 push() {{
     echo "{BEGIN_MARK} $1 $EPOCHREALTIME"
-    {_SSH} -o LogLevel=VERBOSE "$2" "echo {OPEN_MARK}; $3" </dev/null 2>&1 | while IFS= read -r line; do
+    {_SSH} -o LogLevel=VERBOSE "${{@:4}}" "$2" "echo {OPEN_MARK}; $3" </dev/null 2>&1 | while IFS= read -r line; do
         case $line in
         {OPEN_MARK}) echo "{OPEN_MARK} $1 $EPOCHREALTIME" ;;
         "Transferred: sent "*) words=(${{line//,/}}); echo "{BYTES_MARK} $1 $((words[2] + words[4]))" ;;
@@ -195,13 +196,20 @@ def push_script(
     for number, (target, command) in enumerate(commands):
         host = target.host if isinstance(target, Daemon) else target
         name, address = shlex.quote(target.name), shlex.quote(host.peer_address)
-        push = f"push {name} {address} {shlex.quote(command)}"
+        push = " ".join([f"push {name} {address} {shlex.quote(command)}", *_options(host)])
         if parallel:
             pushes.append(f"{push} & pid{number}=$!")
             waits.append(f"wait $pid{number}; echo {EXIT_MARK} {name} $?")
         else:
             pushes.append(f"{push}; echo {EXIT_MARK} {name} $?")
     return "\n".join([_STAMPED_PUSH if stamped else _PUSH, *pushes, *waits])
+
+
+def _options(host: Host) -> list[str]:
+    """Options of ssh for a host whose sshd has another port. known_hosts has the addresses without ports."""
+    if host.peer_port == SSH_PORT:
+        return []
+    return ["-p", str(host.peer_port), "-o", shlex.quote(f"HostKeyAlias={host.peer_address}")]
 
 
 def push_results(names: Iterable[str], output: str) -> list[HostResult]:

@@ -24,6 +24,7 @@ DEFAULT_INVENTORY = "inventory/lab.py"
 INVENTORY_VARIABLE = "LANDLINE_INVENTORY"
 MASTER_GROUP, WORKERS_GROUP = "spark_master", "spark_workers"
 READ_TIMEOUT_S = 60
+SSH_PORT = 22
 
 
 def host_port(host: str, port: int) -> str:
@@ -33,12 +34,15 @@ def host_port(host: str, port: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host. Its ssh is at ``address``, for the controller; its services are at ``peer_address``."""
+    """One host. Its ssh is at ``address``, for the controller; its services are at ``peer_address``, and its ssh for
+    the masters at that address and ``peer_port``.
+    """
 
     name: str
     address: str
     peer_address: str
     ssh_arguments: tuple[str, ...] = ()
+    peer_port: int = SSH_PORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,5 +187,14 @@ def _members(inventory: Mapping[str, Any], group: str) -> list[str]:
 
 def _host(name: str, variables: Mapping[str, Any]) -> Host:
     address = str(variables.get("ansible_host", name))
-    service = variables.get("spark_address", variables.get("landline_address", address))
-    return Host(name, address, str(service), ssh_arguments(variables))
+    service = str(variables.get("spark_address", variables.get("landline_address", address)))
+    return Host(name, address, service, ssh_arguments(variables), _peer_port(variables, address == service))
+
+
+def _peer_port(variables: Mapping[str, Any], is_same: bool) -> int:
+    """The port at which the masters reach a host's ssh. At another address than Ansible's, its port may be that of a
+    way from outside.
+    """
+    ansibles = "ansible_port" if "ansible_port" in variables else "ansible_ssh_port"
+    default = _port(variables, ansibles, SSH_PORT) if is_same else SSH_PORT
+    return _port(variables, "spark_ssh_port", default)

@@ -137,6 +137,42 @@ def test_push_script_brings_every_exit_code_back(tmp_path: Path) -> None:
     assert sorted(results["h2"].lines) == ["h2: its three", "h2: two"]
 
 
+@pytest.mark.parametrize("stamped", [False, True])
+def test_the_masters_reach_a_host_at_the_port_of_its_ssh(tmp_path: Path, *, stamped: bool) -> None:
+    """The real script, with an ``ssh`` that shows its arguments."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/bash\necho "${@: -6}"\n')
+    ssh.chmod(0o755)
+    away = Host("w", "10.0.0.2", "10.0.0.2", peer_port=2222)
+    script = commands.push_script([(away, "true"), (host(3), "true")], stamped=stamped)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    told = "echo @open; true" if stamped else "true"
+    assert f"w: -p 2222 -o HostKeyAlias=10.0.0.2 10.0.0.2 {told}" in done.stdout.splitlines()
+    assert "2222" not in "".join(line for line in done.stdout.splitlines() if line.startswith("h3: "))
+
+
+@pytest.mark.parametrize(
+    ("variables", "port"),
+    [
+        ({}, 22),
+        ({"ansible_port": 2222}, 2222),
+        ({"ansible_ssh_port": "2222"}, 2222),
+        ({"ansible_port": 2222, "landline_address": "10.1.0.2"}, 22),
+        ({"ansible_port": 2222, "landline_address": "10.1.0.2", "spark_ssh_port": 2200}, 2200),
+    ],
+)
+def test_the_port_of_ssh_is_ansibles_where_the_address_is(variables: dict[str, Any], port: int) -> None:
+    groups = {"spark_master": {"hosts": ["m"]}, "spark_workers": {"hosts": ["w"]}}
+    hosts = {"w": {"ansible_host": "10.0.0.2", **variables}}
+    assert cluster_from({**groups, "_meta": {"hostvars": hosts}}).workers[0].peer_port == port
+
+
 def test_host_without_an_exit_code_counts_as_failed() -> None:
     (result,) = commands.push_results(["h1"], "h1: half a li")
     assert result.exit_code == 255
