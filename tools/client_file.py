@@ -14,6 +14,8 @@ from tools.inventory import Inventory
 # The file of a client on this machine.
 CLIENT_ENV = "LANDLINE_CLIENT_CONFIG"
 TIMEOUT_S = 20
+# The exit code of ssh itself.
+_NOT_REACHED = 255
 _OPTION = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _QUOTED = re.compile(r"\\(.)")
 
@@ -51,19 +53,26 @@ class ClientFile:
 
 
 def fetch(inventory: Inventory) -> str:
-    """The file's text, from the first broker host, as root; empty if there is none, or no host is reached."""
-    hosts = inventory.hosts("brokers")
-    if not hosts:
-        return ""
-    variables = inventory.variables(hosts[0])
+    """The file's text, from the first broker host that is reached, as root; empty if there is none there, or no host
+    is reached.
+    """
+    found = (_of_host(inventory, host) for host in inventory.hosts("brokers"))
+    return next((text for text in found if text is not None), "")
+
+
+def _of_host(inventory: Inventory, host: str) -> str | None:
+    """None if the host is not reached."""
+    variables = inventory.variables(host)
     directory = variables.get("broker_config_dir", variables.get("common_config_dir", "/etc/landline"))
     path = shlex.quote(f"{directory}/client.properties")
     command = [
-        *("ssh", *inventory.ssh_arguments(hosts[0]), "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
-        *("--", inventory.address(hosts[0]), f"cat {path} 2>/dev/null || sudo -n cat {path}"),
+        *("ssh", *inventory.ssh_arguments(host), "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+        *("--", inventory.address(host), f"cat {path} 2>/dev/null || sudo -n cat {path}"),
     ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
+        return None
+    if done.returncode == _NOT_REACHED:
+        return None
     return done.stdout if done.returncode == 0 else ""

@@ -10,7 +10,8 @@ import pytest
 
 import fabfile
 from pipeline.client_config import client_settings
-from tools.client_file import ClientFile
+from tools.client_file import ClientFile, fetch
+from tools.inventory import Inventory
 
 TEXT = """# Ansible managed
 bootstrap.servers=a:9094,b:9094
@@ -61,3 +62,25 @@ def test_a_submitted_job_gets_a_file_that_only_its_user_reads_and_that_goes(
     monkeypatch.setattr(fabfile, "fetch", lambda _inventory: "security.protocol=PLAINTEXT\n")
     with fabfile._login(listing) as known:
         assert known == {}
+
+
+@pytest.mark.parametrize(
+    ("codes", "text"),
+    [
+        ({"a": 0, "b": 0}, "of=a\n"),
+        ({"a": 255, "b": 0}, "of=b\n"),
+        ({"a": 1, "b": 0}, ""),
+        ({"a": 255, "b": 255}, ""),
+    ],
+)
+def test_the_settings_are_of_the_first_host_that_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: dict[str, int], text: str
+) -> None:
+    """Without them a secured cluster would be taken for one without security."""
+    ssh = tmp_path / "ssh"
+    cases = "".join(f"{host}) echo of={host}; exit {code};; " for host, code in codes.items())
+    ssh.write_text(f'#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done\ncase $2 in {cases}esac\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    listing = {"brokers": {"hosts": list(codes)}, "_meta": {"hostvars": {}}}
+    assert fetch(Inventory(listing)) == text
