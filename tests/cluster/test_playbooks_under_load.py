@@ -1,8 +1,8 @@
 """What an operator runs in a day, on the three-host cluster that LANDLINE_LAB names, one after another under one load,
 with the history checker beside it.
 
-Those that move partitions, reboot hosts, secure a cluster, renew its certificates or migrate one have tests of their own. The figures go to the
-file that FIGURES names, if it does; docs/figures/playbooks.json is such a file.
+Those that move partitions, reboot hosts, secure a cluster, renew its certificates or migrate one have tests of their
+own. The figures go to the file that FIGURES names, if it does; docs/figures/playbooks.json is such a file.
 """
 
 import json

@@ -221,15 +221,15 @@ def test_a_client_that_uses_too_much_of_a_thread_is_held_back(broker: LandlineSt
 
 def test_a_throttled_answer_comes_at_once_and_the_next_request_waits(broker: LandlineStandalone) -> None:
     # A millionth of a thread: no code answers so quickly that two requests in two seconds fit.
-    with limited(broker, {"client-id": None}, {"request_percentage": 0.0001}):
-        with RawClient(HOST, broker.port) as client:
-            fields = {"topics": None, "allow_auto_topic_creation": False}
-            wait_until(lambda: client.ask(ApiKey.METADATA, 4, fields).throttle_time.total_seconds() > 0)
-            began = time.monotonic()
-            client.ask(ApiKey.METADATA, 4, fields)
-            assert time.monotonic() - began > 0.5, "quota.window.size.seconds bounds it to a second"
-            throttle_s = client.ask(ApiKey.METADATA, 4, fields).throttle_time.total_seconds()
-            assert 0 < throttle_s <= 1
+    quota = {"request_percentage": 0.0001}
+    with limited(broker, {"client-id": None}, quota), RawClient(HOST, broker.port) as client:
+        fields = {"topics": None, "allow_auto_topic_creation": False}
+        wait_until(lambda: client.ask(ApiKey.METADATA, 4, fields).throttle_time.total_seconds() > 0)
+        began = time.monotonic()
+        client.ask(ApiKey.METADATA, 4, fields)
+        assert time.monotonic() - began > 0.5, "quota.window.size.seconds bounds it to a second"
+        throttle_s = client.ask(ApiKey.METADATA, 4, fields).throttle_time.total_seconds()
+        assert 0 < throttle_s <= 1
 
 
 def test_topic_changes_above_their_rate_are_refused_or_throttled(broker: LandlineStandalone) -> None:
