@@ -113,7 +113,9 @@ def test_of_a_restore_it_verifies_the_file_says_what_would_be_done_and_stops_not
     status, said = dry_run("restore", "--limit=h1")
     assert status == 0
     assert set(told(tmp_path)) == {"verify", "backup"}
-    assert f"{what_is}: the brokers would be stopped, {tmp_path}/saved restored, and all brokers started" in said
+    assert (
+        f"{what_is}: the brokers would be stopped, {tmp_path}/saved restored, and all brokers started" in said
+    )
     assert "hidden-tree" not in said
 
 
