@@ -13,6 +13,7 @@ from broker.log.log_context import LogContext
 from broker.log.log_offsets import LogOffsets
 from broker.log.log_producers import LogProducers
 from broker.log.log_segments import Segments
+from broker.log.segments.batch_file import SWAP_SUFFIX
 from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 
@@ -203,15 +204,21 @@ class LogTrimmer:
             self._epochs.truncate_from_start(self._offsets.start)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment, generation: int) -> bool:
-        """Replaces ``old`` with a compacted segment, as :meth:`Segments.replace`.
+        """Replaces ``old`` with a compacted segment, which has the suffix ``.cleaned``, as :meth:`Segments.replace`.
 
-        Returns False, with nothing done, if segments were removed or shortened since ``generation``.
-        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        Returns False, with nothing done, if segments were removed or shortened since ``generation``. A load finishes
+        what is called ``.swap``, so it is called so only from here on. Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
         segments = self._segments
         with segments.renaming, self._context.lock:
             if self._context.is_closed or generation != segments.generation:
                 return False
+            with self._context.failing("replace segments of"):
+                try:
+                    new.change_suffix(SWAP_SUFFIX)
+                except OSError:
+                    new.delete_files()
+                    raise
             with segments.changing(), self._context.failing("replace segments of", torn=True):
                 segments.replace(old, new)
             return True

@@ -1,9 +1,10 @@
 """Compacts one log: builds an offset map of its dirty part, then rewrites its segments with the
 latest records.
 
-Each group of segments is written as ``.cleaned``, synced, renamed to ``.swap``, and put in place of the old
-ones. A crash leaves either the old segments or the complete new one (see :mod:`broker.log.loading.loader`).
-If a truncation or retention removes segments meanwhile, the work is dropped and repeated later.
+Each group of segments is written as ``.cleaned`` and synced. Then it is renamed to ``.swap`` and put in place of the
+old ones, in one step. A crash leaves either the old segments or the complete new one (see
+:mod:`broker.log.loading.loader`). If a truncation or retention removes segments meanwhile, the work is dropped and
+repeated later.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from broker.log.segments.batch_file import (
     CLEANED_SUFFIX,
     INT32_MAX,
     LOG_SUFFIX,
-    SWAP_SUFFIX,
     TXN_INDEX_SUFFIX,
 )
 from broker.log.segments.batch_walk import DamagedError
@@ -197,7 +197,7 @@ def _clean_group(
     rules: CompactionRules,
     pace: IoPace,
 ) -> Segment:
-    """Writes the group's compacted segment to ``directory``, synced, with the suffix ``.swap``."""
+    """Writes the group's compacted segment to ``directory``, synced, with the suffix ``.cleaned``."""
     config = log.config
     cleaned = Segment.create(
         directory, group[0].base_offset, config.segment_index_bytes, rules.now_ms, CLEANED_SUFFIX
@@ -218,7 +218,6 @@ def _clean_group(
         cleaned.sync()
         modified_ns = group[-1].path(LOG_SUFFIX).stat().st_mtime_ns
         os.utime(cleaned.path(LOG_SUFFIX), ns=(modified_ns, modified_ns))
-        cleaned.change_suffix(SWAP_SUFFIX)
     except BaseException:
         cleaned.delete_files()
         raise

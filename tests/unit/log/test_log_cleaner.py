@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import random
 import shutil
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from crc32c import crc32c
@@ -249,6 +251,29 @@ def test_compaction_gives_up_when_the_log_was_truncated_meanwhile(tmp_path):
     assert records_of(log) == before[:-1]
     assert not list((tmp_path / "t-0").glob("*.swap"))
     assert not list((tmp_path / "t-0").glob("*.cleaned"))
+
+
+def test_a_compaction_that_may_still_be_given_up_leaves_nothing_for_a_load_to_finish(tmp_path, monkeypatch):
+    """After a kill, a load would put it in place of what was truncated and appended meanwhile."""
+    log = filled(tmp_path)
+    real, alone = os.rename, []
+
+    def is_held() -> bool:
+        if log.lock.acquire(blocking=False):
+            log.lock.release()
+            return False
+        return True
+
+    def rename(source, target):
+        if str(target).endswith(".log.swap"):
+            with ThreadPoolExecutor(1) as other:
+                alone.append(other.submit(is_held).result())
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    clean(log)
+    assert alone
+    assert all(alone)
 
 
 def test_compaction_stops_when_the_broker_does(tmp_path):

@@ -229,8 +229,9 @@ def test_a_segment_whose_files_cannot_be_renamed_is_an_error_and_leaves_the_log_
 def test_a_compacted_segment_is_swapped_in_only_if_no_segment_was_removed_since(parts: Trimmed) -> None:
     directory, generation = parts.context.directory, parts.segments.generation
     old = parts.segments.all[:2]
-    new = Segment.create(directory, 0, 1 << 20, 0, ".swap")
+    new = Segment.create(directory, 0, 1 << 20, 0, ".cleaned")
     assert not parts.trimmer.replace_segments(old, new, generation - 2)
+    assert new.path(".log").name.endswith(".log.cleaned")  # a load removes it
     assert parts.bases == [0, 10, 20]
     assert parts.trimmer.replace_segments(old, new, generation)
     assert (parts.segments.all[0] is new, parts.bases, parts.files(".log")) == (True, [0, 20], [0, 20])
