@@ -223,9 +223,7 @@ def _dry_run(admin: MovedCluster, turn: MoveTurn, options: Any) -> int:
     if options.command == "fill":
         (broker,) = options.broker
         verdict = fill(view, broker, Pace(options.throttle), is_prepared=options.prepare)
-        planned: dict[str, Any] = {
-            "lines": [f"{len(verdict.left)} replicas are not in sync on broker {broker}"]
-        }
+        planned = _planned(view, options)
         is_changed = not verdict.step.is_nothing
     elif options.pause:
         verdict = pause(view)

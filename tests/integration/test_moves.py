@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -230,6 +231,9 @@ def test_a_broker_that_is_filled_anew_is_throttled_until_it_is_in_sync(cluster: 
     victim.stop()
     shutil.rmtree(victim.log_dir)
     create_topic(bootstrap(cluster), "here", 1, 2)
+    (line,) = run(cluster, "fill", "--broker=3", "--prepare", "--dry-run", SLOW)["plan"]["lines"]
+    assert re.match(r"[1-9]\d* replicas, [\d.]+ [KM]iB to copy, about ", line)
+    assert throttles(cluster) == set()
     run(cluster, "fill", "--broker=3", "--prepare", SLOW)
     assert throttles(cluster) == {
         "follower.replication.throttled.replicas",
