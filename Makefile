@@ -254,7 +254,7 @@ fmt: setup ## Format the code and regenerate the roles' documentation
 	@$(PY) tools/task_become.py
 
 .PHONY: test
-test: setup ## Run everything: lint, unit and property, integration, then real hosts (an hour or more on 2 cores)
+test: setup ## Run all tests but those of day-two: lint, unit and property, integration, then real hosts (an hour or more on 2 cores)
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@tools/test-all $(TEST_ARGS)
 
@@ -372,5 +372,5 @@ docs: setup ## Generate the documentation of the roles' variables, and the types
 	@$(PY) tools/message_types.py
 
 .PHONY: clean
-clean: ## Remove what was built; the lab and .venv stay
+clean: ## Remove build/dist, build/wheelhouse, Spark's archive and the tools' caches; releases, compiled code, the lab and .venv stay
 	@rm -rf build/dist build/wheelhouse build/spark.tar.gz .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

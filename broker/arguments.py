@@ -43,11 +43,11 @@ environment:
 
 exit codes: 0 done, or stopped as asked, 1 failed, 2 wrong arguments, 66 no metadata tree (metadata backup), 69 no
 ZooKeeper (may-stop, await-return, metadata), 75 not now or not yet (may-stop, await-return, rebalance, drain, fill),
-78 wrong configuration, 130 forced by a second ^C."""
+78 wrong configuration, 130 ended by ^C; start and standalone: by a second one."""
 
 
-# Where a deploy writes a broker's properties.
 _MOST_SECONDS: Final = 7 * 24 * 3600
+# Where a deploy writes a broker's properties.
 DEPLOYED: Final = "/etc/landline/broker-{}.properties"
 
 
@@ -192,14 +192,13 @@ def make_parser(default_data_dir: Path) -> argparse.ArgumentParser:
 
 
 def _add_moves(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
-    end = (
-        "All state is the cluster's: run again, it goes on. An interrupt takes its moves and their throttles back. One "
-        "at a time moves partitions: others are refused. Exit code 75 means that it is not done yet (--within)."
-    )
+    end = "One at a time moves partitions: others are refused. Exit code 75 means that it is not done yet (--within)."
+    goes_on = "All state is the cluster's: run again, it goes on. An interrupt"
+    taken_back = f"{goes_on} takes its moves and their throttles back. {end}"
     rebalance = add(
         "rebalance",
         "Moves as few partitions as needed so that each broker has its share of replicas, bytes and leaders, and "
-        f"replicas are spread over racks. Moves that others began are left alone. {end}",
+        f"replicas are spread over racks. Moves that others began are left alone. {taken_back}",
     )
     rebalance.add_argument(
         "--exclude", metavar="ID,…", type=_ids, default=(), help="brokers that neither get nor give"
@@ -212,7 +211,7 @@ def _add_moves(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
         default=[],
         help="a broker's share, 1 by default; may be given many times",
     )
-    drain = add("drain", f"Moves all replicas from brokers to the others, and nothing else. {end}")
+    drain = add("drain", f"Moves all replicas from brokers to the others, and nothing else. {taken_back}")
     drain.add_argument("--verify", action="store_true", help="only say whether they are empty; 75 if not")
     drain.add_argument(
         "--forget",
@@ -222,7 +221,7 @@ def _add_moves(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
     fill = add(
         "fill",
         "Throttles the replicas of a broker that comes back empty, waits until all are in sync, and takes the "
-        f"throttle away. {end}",
+        f"throttle away. {goes_on} leaves the throttle, for as long as the broker copies: --pause takes it away. {end}",
     )
     fill.add_argument(
         "--prepare", action="store_true", help="only set the throttle, before the broker is started"
