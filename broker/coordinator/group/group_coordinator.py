@@ -104,7 +104,6 @@ class GroupCoordinator:
         self.transactions = GroupTransactions(
             self._registry,
             verification or TransactionVerification(),
-            scheduler,
             refusal_of=self._refusal,
             cell_of=self._made_cell,
             admission_of=self._admits,

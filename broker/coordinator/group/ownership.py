@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -21,6 +21,8 @@ from broker.coordinator.group.rebalance import prepare_rebalance, unload
 from broker.coordinator.group.records import GroupRecord
 from broker.coordinator.group.registry import GroupRegistry
 from broker.coordinator.group.states import GroupState
+from broker.coordinator.group.transactions import end_in
+from broker.replication.transaction_markers import OffsetsMarker
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
@@ -111,17 +113,24 @@ class Ownership:
     def _publish(self, partition: int, leader_epoch: int, cells: list[GroupCell]) -> list[GroupCell] | None:
         """Begins to serve the groups. Returns those that are left, or None if it came too late. Of partitions that
         were deleted while the log was read, offsets are removed first: whoever commits one later means a new topic.
+        Before that, transactions end by the markers that were appended meanwhile: what the producer commits later is
+        of its next transaction, whose marker must not decide about these offsets.
         """
         left = cells
         removed: set[TopicPartition] = set()
-        while deleted := self._registry.publish(partition, leader_epoch, left, removed):
-            for cell in left:
-                cell.run(partial(commits.remove_partitions, deleted=deleted, forget=_is_not_known_yet))
-            left = [cell for cell in left if not cell.is_dead]
-            removed |= deleted
-        if deleted is not None:
-            return left
-        if left is not cells:
+        is_changed = False
+        while found := self._registry.publish(partition, leader_epoch, left, removed):
+            deleted, markers = found
+            if not deleted and not markers:
+                return left
+            is_changed = True
+            _end_transactions(left, markers)
+            if deleted:
+                for cell in left:
+                    cell.run(partial(commits.remove_partitions, deleted=deleted, forget=_is_not_known_yet))
+                left = [cell for cell in left if not cell.is_dead]
+                removed |= deleted
+        if is_changed:
             self._unload(left)  # what they hold was counted
         return None
 
@@ -160,6 +169,14 @@ class Ownership:
                 group.offsets.load_transaction(producer_id, offsets)
             groups.append(group)
         return groups
+
+
+def _end_transactions(cells: Iterable[GroupCell], markers: Sequence[OffsetsMarker]) -> None:
+    """Ends transactions in cells that nobody else knows yet."""
+    for cell in cells:
+        if cell.group.offsets.in_transactions:
+            for marker in markers:
+                end_in(cell, marker)
 
 
 def _is_not_known_yet() -> None:

@@ -9,15 +9,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.coordinator.common.led_partitions import LedPartitions
 from broker.coordinator.group.cell import GroupCell
 from broker.coordinator.group.open_groups import OpenGroups
 from broker.protocol.errors import Errors
+from broker.replication.transaction_markers import OffsetsMarker
 from broker.utils.topic_partition import TopicPartition
 
 _NONE_REMOVED: Final[AbstractSet[TopicPartition]] = frozenset()
+
+
+class Meanwhile(NamedTuple):
+    """What happened while a partition was being loaded, and is to be taken up before its groups are served: deleted
+    partitions, and the transaction markers that were appended, in their order.
+    """
+
+    deleted: AbstractSet[TopicPartition]
+    markers: list[OffsetsMarker]
 
 
 class GroupRegistry:
@@ -25,7 +35,8 @@ class GroupRegistry:
     lock is taken.
 
     Invariants: a cell is found here only while its partition is owned. A deletion of partitions is noted for each
-    load that it finds under way, and for no later one: another broker may have been coordinator before that.
+    load that it finds under way, and for no later one: another broker may have been coordinator before that. A marker
+    is noted for the load of its partition: one that is appended later must not be taken up before it.
     """
 
     def __init__(self, partition_for: Callable[[str], int], max_groups: int) -> None:
@@ -35,7 +46,9 @@ class GroupRegistry:
         self._cells: dict[str, GroupCell] = {}
         self._led = LedPartitions()
         self._open = OpenGroups()
-        self._deleted: dict[int, set[TopicPartition]] = {}  # by partition that is being loaded
+        # By partition that is being loaded.
+        self._deleted: dict[int, set[TopicPartition]] = {}
+        self._markers: dict[int, list[OffsetsMarker]] = {}
 
     def find(self, group_id: str) -> GroupCell | None:
         return self._cells.get(group_id)
@@ -71,7 +84,7 @@ class GroupRegistry:
             return cell
 
     def noting_transaction(self, cell: GroupCell, producer_id: int) -> Callable[[], None]:
-        """A producer begins to commit offsets of the group in a transaction: :meth:`in_transaction` finds the group
+        """A producer begins to commit offsets of the group in a transaction: :meth:`note_marker` finds the group
         from now on. Returns what is to be called when the commit is answered; only the first call counts.
         """
         with self._lock:
@@ -87,14 +100,16 @@ class GroupRegistry:
 
         return finish
 
-    def in_transaction(self, partition: int, producer_id: int) -> list[GroupCell] | None:
-        """The cells of a partition that may have offsets in the producer's open transaction. None if the partition
-        is not served here now.
+    def note_marker(self, marker: OffsetsMarker) -> list[GroupCell]:
+        """A marker was appended. Returns the cells that may have offsets in the producer's transaction: none while
+        the partition is being loaded, because :meth:`publish` tells it to those who load it.
         """
         with self._lock:
-            if self._led.refusal(partition) is not None:
-                return None
-            return self._open.of(partition, producer_id)
+            noted = self._markers.get(marker.partition)
+            if noted is not None:
+                noted.append(marker)
+                return []
+            return self._open.of(marker.partition, marker.producer_id)
 
     def forget_ended(self, partition: int, producer_id: int) -> None:
         """Forgets the cells that have no offsets of the producer any more."""
@@ -131,7 +146,7 @@ class GroupRegistry:
             if not self._led.begin_loading(partition, leader_epoch):
                 return None
             taken = self._take(partition)
-            self._deleted[partition] = set()
+            self._deleted[partition], self._markers[partition] = set(), []
             return taken
 
     def is_current(self, partition: int, leader_epoch: int) -> bool:
@@ -153,24 +168,25 @@ class GroupRegistry:
         leader_epoch: int,
         cells: Iterable[GroupCell],
         removed: AbstractSet[TopicPartition] = _NONE_REMOVED,
-    ) -> AbstractSet[TopicPartition] | None:
+    ) -> Meanwhile | None:
         """Ends the loading; from now on requests are served. Returns None if it came too late.
 
-        If more partitions were deleted meanwhile than those whose offsets were ``removed``, it returns them and the
-        loading goes on.
+        If more partitions were deleted meanwhile than those whose offsets were ``removed``, or markers were appended,
+        it returns these and the loading goes on. A marker is returned once.
         """
         with self._lock:
             if not self._led.is_current(partition, leader_epoch):
                 return None
-            deleted = self._deleted[partition] - removed
-            if deleted:
-                return deleted
-            del self._deleted[partition]
+            found = Meanwhile(self._deleted[partition] - removed, self._markers[partition])
+            if any(found):
+                self._markers[partition] = []
+                return found
+            del self._deleted[partition], self._markers[partition]
             self._led.publish(partition, leader_epoch)
             for cell in cells:
                 self._cells[cell.group.group_id] = cell
                 self._open.load(cell)
-            return deleted
+            return found
 
     def resign(self, partition: int, leader_epoch: int | None) -> list[GroupCell] | None:
         """Gives up a partition that another broker leads, or that is gone (no epoch). Returns its cells, or
@@ -185,6 +201,7 @@ class GroupRegistry:
             del self._cells[cell.group.group_id]
         self._open.drop(partition)
         self._deleted.pop(partition, None)
+        self._markers.pop(partition, None)
         return taken
 
 

@@ -1,7 +1,7 @@
 """TxnOffsetCommit and transaction markers, as a group coordinator handles them.
 
 :mod:`.txn_commits` decides under the group's lock, and :mod:`.transactional_offsets` keeps the offsets. A marker
-that comes while its partition is being loaded waits for the load.
+that comes while its partition is being loaded is taken up by the load.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from broker.protocol.errors import Errors
 from broker.record.header import NO_SEQUENCE
 from broker.replication.transaction_markers import OffsetsMarker
 from broker.replication.transaction_verification import Producer, TransactionVerification, Unverified
-from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 
 
@@ -35,7 +34,6 @@ class GroupTransactions:
         self,
         registry: GroupRegistry,
         verification: TransactionVerification,
-        scheduler: KafkaScheduler,
         *,
         refusal_of: Callable[[str], Errors | None],
         cell_of: Callable[[str], GroupCell | Errors],
@@ -45,7 +43,6 @@ class GroupTransactions:
     ) -> None:
         self.verification = verification
         self._registry = registry
-        self._scheduler = scheduler
         self._refusal_of = refusal_of
         self._cell_of = cell_of
         self._admission_of = admission_of
@@ -105,29 +102,21 @@ class GroupTransactions:
 
     def on_marker(self, marker: OffsetsMarker) -> None:
         """A marker was appended to a partition of __consumer_offsets: commits or drops what the producer committed
-        in its transaction. While the partition is being loaded, this waits for the load.
+        in its transaction. While the partition is being loaded, the load does so before the partition is served.
         """
-
-        def end() -> None:
-            self._end(marker)
-
-        if not self._end(marker):
-            self._scheduler.schedule("end-transaction-offsets", end)
-
-    def _end(self, marker: OffsetsMarker) -> bool:
-        """Ends the transaction in its groups. False if the partition is not served here now."""
-        cells = self._registry.in_transaction(marker.partition, marker.producer_id)
-        if cells is None:
-            return False
-        for cell in cells:
-            if cell.group.offsets.in_transactions.has(marker.producer_id):
-                cell.run(
-                    partial(
-                        txn_commits.end,
-                        producer_id=marker.producer_id,
-                        marker_offset=marker.offset,
-                        committed=marker.committed,
-                    )
-                )
+        for cell in self._registry.note_marker(marker):
+            end_in(cell, marker)
         self._registry.forget_ended(marker.partition, marker.producer_id)
-        return True
+
+
+def end_in(cell: GroupCell, marker: OffsetsMarker) -> None:
+    """Ends the producer's transaction in a group, if it has offsets there."""
+    if cell.group.offsets.in_transactions.has(marker.producer_id):
+        cell.run(
+            partial(
+                txn_commits.end,
+                producer_id=marker.producer_id,
+                marker_offset=marker.offset,
+                committed=marker.committed,
+            )
+        )

@@ -200,6 +200,64 @@ def test_a_marker_during_the_load_waits_for_it(committed: bool, h: Transactions)
     assert h.stable(A) == (5 if committed else -1)
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_marker_during_the_load_does_not_wait_for_the_loads_of_other_partitions(
+    committed: bool, h: Transactions
+) -> None:
+    """Otherwise the marker of the producer's next transaction would decide about the offsets of this one."""
+    h.commit_in_transaction({A: 5})
+    h.coordinator = h.new_coordinator()
+    h.coordinator.on_election(0, 1)
+    h.coordinator.transactions.on_marker(OffsetsMarker(0, PID, h.appender.log(0).log_end_offset, committed))
+    (load,) = [action for name, action, *_ in h.scheduler.tasks if name.startswith("load-")]
+    load()
+    assert h.stable(A) == (5 if committed else -1)
+    h.commit_in_transaction({B: 6})
+    h.end(not committed)
+    h.scheduler.run()
+    assert h.offsets() == ({A: 5} if committed else {B: 6})
+    assert h.held_bytes == recounted_bytes(h.coordinator)
+
+
+def test_a_marker_while_the_log_is_being_read_is_taken_up_once(h: Transactions, monkeypatch) -> None:
+    log = h.appender.log(0)
+    h.commit_in_transaction({A: 5})
+    end, read = log.log_end_offset, log.read_bytes
+
+    def read_and_mark(offset: int, most: int) -> memoryview:
+        monkeypatch.undo()
+        data = read(offset, most)
+        h.end(committed=True)
+        return data
+
+    h.coordinator = h.new_coordinator()
+    h.coordinator.on_election(0, 1)
+    monkeypatch.setattr(log, "read_bytes", read_and_mark)
+    h.scheduler.run()
+    assert log.log_end_offset == end + 1
+    assert h.offsets() == {A: 5}
+    assert found(h) == []
+
+
+def test_a_marker_for_a_load_that_comes_too_late_leaves_nothing(h: Transactions, monkeypatch) -> None:
+    h.commit_in_transaction({A: 5})
+    h.coordinator = h.new_coordinator()
+    h.coordinator.on_election(0, 1)
+    h.coordinator.transactions.on_marker(OffsetsMarker(0, PID, h.appender.log(0).log_end_offset, True))
+    registry = h.coordinator._registry
+    publish = registry.publish
+
+    def publish_and_resign(*args: object) -> object:
+        result = publish(*args)
+        h.coordinator.on_resignation(0, 2)
+        return result
+
+    monkeypatch.setattr(registry, "publish", publish_and_resign)
+    h.scheduler.run()
+    assert h.stable(A) is Errors.NOT_COORDINATOR
+    assert h.held_bytes == 0
+
+
 def test_open_transactions_are_loaded_and_end_later(h: Transactions) -> None:
     h.commit_in_transaction({A: 5})
     h.restart()
@@ -235,9 +293,7 @@ def test_members_and_generations_are_checked_if_they_are_named(h: Transactions) 
 
 def found(h: Transactions, producer_id: int = PID) -> list[str]:
     """The groups in which a marker of the producer is looked for."""
-    cells = h.coordinator._registry.in_transaction(0, producer_id)
-    assert cells is not None
-    return sorted(cell.group.group_id for cell in cells)
+    return sorted(cell.group.group_id for cell in h.coordinator._registry._open.of(0, producer_id))
 
 
 def test_a_marker_is_looked_for_in_its_producers_groups_alone(h: Transactions) -> None:
@@ -252,7 +308,6 @@ def test_a_marker_is_looked_for_in_its_producers_groups_alone(h: Transactions) -
     h.end(committed=True)
     assert found(h) == []
     assert found(h, PID + 1) == ["g3"]
-    assert h.coordinator._registry.in_transaction(7, PID) is None
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
