@@ -49,6 +49,7 @@ class Replay(BatchReplay):
         self.stale_keys: dict[str, dict[bytes, None]] = {}
         self.offsets: dict[str, Offsets] = {}
         self.transactions: dict[int, dict[str, Offsets]] = {}
+        self._producers_of: dict[str, set[int]] = {}  # of each group, those with offsets in ``transactions``
 
     def feed_record(self, record: Record, header: BatchHeader) -> None:
         if record.key is None:
@@ -61,8 +62,12 @@ class Replay(BatchReplay):
             self._feed_group(key, record)
         elif header.is_transactional:
             self._feed_offset(self.transactions.setdefault(header.producer_id, {}), key, record)
+            self._producers_of.setdefault(key.group_id, set()).add(header.producer_id)
         else:
             self._feed_offset(self.offsets, key, record)
+            if record.value is None:  # it was removed, also from the transactions that were open
+                for producer_id in self._producers_of.get(key.group_id, ()):
+                    self._feed_offset(self.transactions.get(producer_id, {}), key, record)
 
     def _feed_consumer_group(self, encoded: bytes, value: bytes | None) -> None:
         key = decode_consumer_group_key(encoded)
@@ -98,6 +103,8 @@ class Replay(BatchReplay):
         if not records:
             return  # compaction removed the marker, after all records of its transaction
         ended = self.transactions.pop(header.producer_id, {})
+        for group_id in ended:
+            self._producers_of[group_id].discard(header.producer_id)
         if not records or records[0].key is None or len(records[0].key) < _MARKER_KEY.size:
             self.skip(header.base_offset, "a transaction marker without a type")
             return

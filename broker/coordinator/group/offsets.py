@@ -135,16 +135,15 @@ class GroupOffsets:
             self._pending = {}  # a dict keeps its memory after its entries are gone
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Removes the offsets, also pending ones and those in transactions. Returns the partitions that had a
-        stored or pending one.
+        """Removes the offsets, also pending ones and those in transactions. Returns the partitions that had one:
+        their tombstones keep the marker of an open transaction from committing it when the log is loaded.
         """
         removed = []
         partitions, transactions = list(partitions), self._transactions
-        if transactions is not None:
-            transactions.remove(partitions)
+        unstable = frozenset[TopicPartition]() if transactions is None else transactions.remove(partitions)
         for partition in partitions:
             pending, committed = self._pending.pop(partition, None), self._committed.pop(partition, None)
-            if pending is None and committed is None:
+            if pending is None and committed is None and partition not in unstable:
                 continue
             removed.append(partition)
             gone = pending or []

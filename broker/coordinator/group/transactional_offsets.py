@@ -34,7 +34,8 @@ class TransactionalOffsets:
 
     def __init__(self) -> None:
         self._appended: dict[int, dict[TopicPartition, CommittedOffset]] = {}
-        self._writing: dict[int, list[Values]] = {}
+        # What is left of each write, by the id of what :meth:`begin` was given, which its caller keeps.
+        self._writing: dict[int, dict[int, dict[TopicPartition, OffsetAndMetadata]]] = {}
         # Markers that were reported while writes were under way, as (offset, committed).
         self._ended: dict[int, list[tuple[int, bool]]] = {}
         self._unstable: Counter[TopicPartition] = Counter()
@@ -70,7 +71,7 @@ class TransactionalOffsets:
 
     def begin(self, producer_id: int, offsets: Values) -> None:
         """Adds offsets that are being written to the log."""
-        self._writing.setdefault(producer_id, []).append(offsets)
+        self._writing.setdefault(producer_id, {})[id(offsets)] = dict(offsets)
         for partition, value in offsets.items():
             self._count(partition, value)
 
@@ -78,17 +79,18 @@ class TransactionalOffsets:
         self, producer_id: int, offsets: Values, appended_at: int | None
     ) -> Mapping[TopicPartition, CommittedOffset]:
         """Ends a write: it was acknowledged at offset ``appended_at``, or failed (None). Returns the offsets that
-        are committed now, because their marker was reported before.
+        are committed now, because their marker was reported before. What was removed meanwhile stays removed, because
+        its tombstone comes later in the log.
         """
         ended = self._ended.get(producer_id, ())
-        self._forget_write(producer_id, offsets)
+        left = self._take_write(producer_id, offsets)
         if appended_at is None:
-            self._drop_all(offsets.items())
+            self._drop_all(left.items())
             return {}
-        kept = {partition: CommittedOffset(appended_at, value) for partition, value in offsets.items()}
+        kept = {partition: CommittedOffset(appended_at, value) for partition, value in left.items()}
         for marker_offset, committed in ended:
             if marker_offset > appended_at:
-                self._drop_all(offsets.items())
+                self._drop_all(left.items())
                 return kept if committed else {}
         for partition, one in kept.items():
             self._keep(producer_id, partition, one)
@@ -111,16 +113,24 @@ class TransactionalOffsets:
             self._appended.pop(producer_id, None)
         return decided if committed else {}
 
-    def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drops the acknowledged offsets of partitions that are gone."""
-        for partition in partitions:
-            if partition in self._unstable:
-                for producer_id, appended in list(self._appended.items()):
-                    gone = appended.pop(partition, None)
-                    if gone is not None:
-                        self._drop(partition, gone.value)
-                    if not appended:
-                        del self._appended[producer_id]
+    def remove(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Drops the offsets of partitions that are gone, also those that are being written. Returns those of the
+        partitions that had one.
+        """
+        removed = frozenset(partition for partition in partitions if partition in self._unstable)
+        for partition in removed:
+            for producer_id, appended in list(self._appended.items()):
+                gone = appended.pop(partition, None)
+                if gone is not None:
+                    self._drop(partition, gone.value)
+                if not appended:
+                    del self._appended[producer_id]
+            for writes in self._writing.values():
+                for left in writes.values():
+                    value = left.pop(partition, None)
+                    if value is not None:
+                        self._drop(partition, value)
+        return removed
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions for which there is an offset."""
@@ -137,14 +147,14 @@ class TransactionalOffsets:
         if known is not None:
             self._drop(partition, known.value)
 
-    def _forget_write(self, producer_id: int, offsets: Values) -> None:
-        writing = self._writing.get(producer_id, [])
-        left = [other for other in writing if other is not offsets]
-        if left:
-            self._writing[producer_id] = left
-        else:
+    def _take_write(self, producer_id: int, offsets: Values) -> Values:
+        """Forgets a write; returns what is left of it."""
+        writes = self._writing.get(producer_id, {})
+        left = writes.pop(id(offsets), {})
+        if not writes:
             self._writing.pop(producer_id, None)
             self._ended.pop(producer_id, None)
+        return left
 
     def _count(self, partition: TopicPartition, value: OffsetAndMetadata) -> None:
         self._unstable[partition] += 1

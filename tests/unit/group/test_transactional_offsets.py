@@ -89,6 +89,28 @@ def test_producers_do_not_decide_about_each_other() -> None:
     assert some.weight == 0
 
 
+def test_what_is_removed_while_it_is_written_is_gone_and_its_write_is_still_under_way() -> None:
+    some, early, late = TransactionalOffsets(), {A: value(1), B: value(2)}, {A: value(3)}
+    some.begin(PID, early)
+    assert some.remove([A, TopicPartition("t", 2)]) == {A}
+    assert (some.is_unstable(A), some.is_unstable(B)) == (False, True)
+    some.begin(PID, late)  # after the removal
+    assert some.finish(PID, early, 10) == {}
+    assert some.finish(PID, late, 11) == {}
+    assert values(some.end(PID, 12, committed=True)) == {A: 3, B: 2}
+    assert (bool(some), some.weight) == (False, 0)
+
+
+def test_the_producer_of_a_write_of_which_nothing_is_left_is_known_until_it_ends() -> None:
+    some, offsets = TransactionalOffsets(), {A: value(1)}
+    some.begin(PID, offsets)
+    some.remove([A])
+    assert (some.has(PID), some.weight) == (True, 0)
+    assert some.end(PID, 12, committed=True) == {}
+    assert some.finish(PID, offsets, 10) == {}
+    assert (some.has(PID), bool(some)) == (False, False)
+
+
 # -- requests
 
 
@@ -267,6 +289,46 @@ def test_open_transactions_are_loaded_and_end_later(h: Transactions) -> None:
     h.restart(2)
     assert h.stable(A) == 5
     assert h.held_bytes == recounted_bytes(h.coordinator)
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+@pytest.mark.parametrize("is_written", [False, True])
+def test_an_offset_in_a_transaction_goes_with_its_topic_whenever_that_is_deleted(
+    is_written: bool, is_loaded: bool, h: Transactions
+) -> None:
+    h.appender.hold = not is_written
+    answers = h.commit_in_transaction({A: 5, B: 6})
+    h.coordinator.on_partitions_deleted([A])
+    h.appender.release()
+    assert answers.result == {A: Errors.NONE, B: Errors.NONE}
+    if is_loaded:
+        h.restart()
+    assert (h.stable(A), h.stable(B)) == (-1, Errors.UNSTABLE_OFFSET_COMMIT)
+    h.end(committed=True)
+    for epoch in (2, 3):
+        assert h.offsets() == {B: 6}
+        assert h.held_bytes == recounted_bytes(h.coordinator)
+        h.restart(epoch)
+
+
+def test_an_offset_that_is_committed_for_the_new_topic_counts(h: Transactions) -> None:
+    h.appender.hold = True
+    h.commit_in_transaction({A: 5})
+    h.coordinator.on_partitions_deleted([A])
+    h.commit_in_transaction({A: 0})
+    h.appender.release()
+    h.end(committed=True)
+    assert h.offsets() == {A: 0}
+    h.restart()
+    assert h.offsets() == {A: 0}
+
+
+def test_the_marker_does_not_bring_back_a_deleted_group(h: Transactions) -> None:
+    h.commit_in_transaction({A: 5})
+    h.coordinator.delete("g1", lambda _error: None)
+    h.end(committed=True)
+    h.restart()
+    assert h.offsets() == {}
 
 
 @pytest.mark.parametrize(("append_error", "error"), APPEND_ERRORS)
