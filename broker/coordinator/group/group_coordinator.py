@@ -271,7 +271,10 @@ class GroupCoordinator:
         if error is not None:
             return GroupDescription(error)
         cell = self._registry.find(group_id)
-        return UNKNOWN_GROUP if cell is None else cell.ask(lambda group, _now: describe.describe(group))
+        if cell is None:
+            return UNKNOWN_GROUP
+        head, members = cell.ask(lambda group, _now: describe.note(group))
+        return describe.with_members(head, members)
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> tuple[Errors, list[GroupOverview]]:
         """Lists the groups of this coordinator. An empty filter matches everything; filters ignore case."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker.coordinator.group import describe
+from broker.coordinator.group.describe import MemberDescription
 from broker.coordinator.group.messages import JoinResult, MemberIdentity
 from broker.protocol.errors import Errors
 from broker.utils.timer import TICK_MS
@@ -353,6 +355,19 @@ def test_group_describes_itself_with_metadata_only_when_stable(h):
     assert (described.state, described.protocol, described.protocol_type) == ("Stable", "range", "consumer")
     (member,) = described.members
     assert (member.metadata, member.assignment, member.client_host) == (RANGE[0][1], b"part", "/127.0.0.1")
+
+
+def test_the_groups_lock_is_not_held_while_its_members_are_described(h, monkeypatch):
+    """That takes most of the time: of 10,000 members it is 5 of 6 ms."""
+    h.stable_group(2)
+    (cell,) = h.coordinator._registry.cells()
+
+    def described(*fields: object) -> MemberDescription:
+        assert not cell._lock.locked()
+        return MemberDescription(*fields)
+
+    monkeypatch.setattr(describe, "MemberDescription", described)
+    assert len(h.coordinator.describe(h.GROUP).members) == 2
 
 
 def test_unknown_group_is_described_as_dead(h):
