@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import starmap
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.coordinator.group.consumer.checks import fetch_error
 from broker.coordinator.group.group import Group
@@ -77,11 +78,20 @@ class FetchedOffset:
     error: Errors = Errors.NONE
 
 
+class NotedOffsets(NamedTuple):
+    """What :func:`fetched` makes the answer to an OffsetFetch of. A partition without an offset has None."""
+
+    values: Mapping[TopicPartition, OffsetAndMetadata | None]
+    unstable: AbstractSet[TopicPartition]
+
+
 #: The fields of a :class:`MemberDescription`.
 MemberFields = tuple[str, str | None, str, str, bytes, bytes]
 UNKNOWN_GROUP: Final = GroupDescription(Errors.NONE, GroupState.DEAD.value)
 NO_OFFSET: Final = FetchedOffset()
 NO_MEMBER: Final[tuple[str | None, int]] = (None, -1)
+_UNSTABLE: Final = FetchedOffset(error=Errors.UNSTABLE_OFFSET_COMMIT)
+_NOTHING_NOTED: Final = NotedOffsets({}, frozenset())
 
 
 def note(group: Group) -> tuple[GroupDescription, list[MemberFields]]:
@@ -129,35 +139,42 @@ def committed_offsets(group: Group, most: int) -> CommittedOffsets:
     )
 
 
-def fetch_for_member(
+def note_for_member(
     group: Group,
     partitions: Iterable[TopicPartition] | None,
     require_stable: bool,
     member: tuple[str | None, int],
-) -> tuple[Errors, dict[TopicPartition, FetchedOffset]]:
-    """As :func:`fetch_offsets`, for a member's id and epoch. Only consumer groups check them."""
+) -> tuple[Errors, NotedOffsets]:
+    """As :func:`note_offsets`, for a member's id and epoch. Only consumer groups check them."""
     error = Errors.NONE if group.consumer is None else fetch_error(group.consumer, *member)
-    return error, {} if error is not Errors.NONE else fetch_offsets(group, partitions, require_stable)
+    noted = _NOTHING_NOTED if error is not Errors.NONE else note_offsets(group, partitions, require_stable)
+    return error, noted
 
 
-def fetch_offsets(
-    group: Group,
-    partitions: Iterable[TopicPartition] | None,
-    require_stable: bool,
-) -> dict[TopicPartition, FetchedOffset]:
-    """The committed offsets of the partitions (None: all of the group). With ``require_stable``, a partition
-    that an open transaction may change gets UNSTABLE_OFFSET_COMMIT (KIP-447).
+def note_offsets(
+    group: Group, partitions: Iterable[TopicPartition] | None, require_stable: bool
+) -> NotedOffsets:
+    """The committed offsets of the partitions (None: all of the group), for :func:`fetched`, which takes ten times as
+    long and needs no lock. With ``require_stable``, those that an open transaction may change are unstable (KIP-447).
     """
     if group.state is GroupState.DEAD:
-        return dict.fromkeys(partitions or (), NO_OFFSET)
+        return NotedOffsets(dict.fromkeys(partitions or ()), frozenset())
     offsets = group.offsets
-    found: dict[TopicPartition, FetchedOffset] = {}
-    for partition in offsets.all() if partitions is None else partitions:
-        if require_stable and offsets.is_unstable(partition):
-            found[partition] = FetchedOffset(error=Errors.UNSTABLE_OFFSET_COMMIT)
-        else:
-            found[partition] = _fetched(offsets.get(partition))
-    return found
+    if partitions is None:
+        return NotedOffsets(offsets.all(), offsets.unstable() if require_stable else frozenset())
+    values = {partition: offsets.get(partition) for partition in partitions}
+    return NotedOffsets(
+        values, frozenset(filter(offsets.is_unstable, values)) if require_stable else frozenset()
+    )
+
+
+def fetched(noted: NotedOffsets) -> dict[TopicPartition, FetchedOffset]:
+    """The offsets as OffsetFetch shows them; UNSTABLE_OFFSET_COMMIT for those that are unstable."""
+    values, unstable = noted
+    return {
+        partition: _UNSTABLE if partition in unstable else _fetched(value)
+        for partition, value in values.items()
+    }
 
 
 def _fetched(value: OffsetAndMetadata | None) -> FetchedOffset:

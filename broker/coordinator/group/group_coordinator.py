@@ -261,9 +261,10 @@ class GroupCoordinator:
         cell = self._registry.find(group_id)
         if cell is None:
             return Errors.NONE, dict.fromkeys(partitions or (), describe.NO_OFFSET)
-        return cell.ask(
-            lambda group, _now: describe.fetch_for_member(group, partitions, require_stable, member)
+        error, noted = cell.ask(
+            lambda group, _now: describe.note_for_member(group, partitions, require_stable, member)
         )
+        return error, describe.fetched(noted)
 
     def describe(self, group_id: str) -> GroupDescription:
         """Describes a group. A group that does not exist is described as Dead, as in Kafka."""

@@ -67,6 +67,10 @@ class GroupOffsets:
         """
         return partition in self._pending or self.in_transactions.is_unstable(partition)
 
+    def unstable(self) -> frozenset[TopicPartition]:
+        """The partitions whose offset may change soon."""
+        return frozenset([*self._pending, *self.in_transactions.partitions()])
+
     def begin_in_transaction(
         self, producer_id: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:

