@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
+import structlog
+
 from broker.log.producers.markers import TransactionMarker, build_marker
 from broker.protocol.errors import Errors
 from broker.protocol.produce_messages import ACKS_ALL, PartitionResponse
@@ -18,6 +20,7 @@ from broker.replication.replica_manager import ReplicaManager
 from broker.utils.clock import Clock
 from broker.utils.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 
+_log = structlog.get_logger(__name__)
 MarkerErrors = Mapping[TopicPartition, Errors]
 
 
@@ -44,7 +47,7 @@ class TransactionMarkers:
     """The appends of markers. Thread-safe, without state.
 
     ``on_offsets_marker`` is called for each marker in __consumer_offsets that is replicated, before the appends
-    are answered, on any thread and with no lock held.
+    are answered, on any thread and with no lock held. If it fails, so has the marker, as in Kafka: it is sent again.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class TransactionMarkers:
             for partition, response in responses.items():
                 errors[partition] = response.error
                 if response.error is Errors.NONE and partition.topic == GROUP_METADATA_TOPIC:
-                    self._on_offsets_marker(
+                    errors[partition] = self._tell(
                         OffsetsMarker(
                             partition.partition, marker.producer_id, response.base_offset, marker.committed
                         )
@@ -122,3 +125,12 @@ class TransactionMarkers:
             callback=appended,
             origin=AppendOrigin.COORDINATOR,
         )
+
+    def _tell(self, marker: OffsetsMarker) -> Errors:
+        """Reports a marker. Whatever fails there, who sent it must get an answer: without one it waits for ever."""
+        try:
+            self._on_offsets_marker(marker)
+        except Exception:
+            _log.exception("offsets_marker_failed", partition=marker.partition, producer_id=marker.producer_id)
+            return Errors.UNKNOWN_SERVER_ERROR
+        return Errors.NONE
