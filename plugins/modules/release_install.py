@@ -50,6 +50,7 @@ step:
 """
 
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 LOCK = ".install.lock"
 MODE = 0o644
+# Hardened hosts set root's to 027 or 077: the brokers' user could not start a command of its release.
+UMASK = 0o022
 
 
 def steps(directory: Path, python: str) -> Iterator[tuple[str, list[str]]]:
@@ -103,6 +106,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     directory, done = Path(module.params["directory"]), Path(module.params["done"])
+    os.umask(UMASK)
     if module.check_mode:
         module.exit_json(changed=not done.exists())
     try:

@@ -45,7 +45,7 @@ class Release:
         )
         self._python.chmod(0o755)
 
-    def install(self, **more):
+    def install(self, umask=0o022, **more):
         """A run that installs it, begun."""
         wanted = {
             "directory": str(self.directory),
@@ -58,8 +58,13 @@ class Release:
         arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": wanted}))
         with arguments.open() as given:
             return subprocess.Popen(
-                [sys.executable, "-c", RUN], stdin=given, stdout=subprocess.PIPE, text=True
+                [sys.executable, "-c", RUN], stdin=given, stdout=subprocess.PIPE, text=True, umask=umask
             )
+
+    @property
+    def made(self):
+        """What is in its virtual environment."""
+        return (self.directory / "venv").rglob("*")
 
     @property
     def told(self):
@@ -86,6 +91,13 @@ def test_it_is_installed_from_its_wheelhouse_by_hash_and_then_marked(release):
     assert started == "--help"
     assert release.done.read_text() == "0.4.0\n"
     assert release.done.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("umask", [0o027, 0o077])
+def test_the_brokers_user_may_use_it_whatever_roots_umask_is(release, umask):
+    assert said_by(release.install(umask))["changed"] is True
+    modes = {each.name: each.stat().st_mode & 0o055 for each in (release.directory / "venv", *release.made)}
+    assert modes == {"venv": 0o055, "bin": 0o055, "landline": 0o055, "python": 0o055}
 
 
 def test_one_that_is_complete_is_left_alone(release):
