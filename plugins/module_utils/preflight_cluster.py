@@ -131,7 +131,28 @@ def names(hosts: Sequence[Host]) -> Findings:
                     )
                 )
             found += _differing({host: what for host, what in said.items() if host not in itself}, owner)
-    return found + _shared(hosts)
+    return found + _out_of_reach(reached) + _shared(hosts)
+
+
+def _out_of_reach(reached: Sequence[Host]) -> Findings:
+    """Servers that would listen for the others of their ensemble where none of these gets to.
+
+    A broker may be named so on its own host. A server of ZooKeeper listens at its own address, as it resolves it.
+    """
+    servers = [
+        (host, each, name) for host in reached for each, name in needs(host, "address") if "peers" in each
+    ]
+    found: Findings = []
+    for host, each, name in servers:
+        told = [] if _is_address(name) else host["seen"]["names"].get(name, [])
+        if each["peers"] and told and all(map(_is_loopback, told)):
+            words = (
+                f"resolves its own name {name} to {', '.join(told)}, and its ZooKeeper server would listen for the "
+                f"others there only: take the name from that line of /etc/hosts, or set {each['address_by']} to an "
+                "address"
+            )
+            found.append(([host["name"]], words, FAULT))
+    return found
 
 
 def _differing(said: Mapping[str, Sequence[str]], owner: Host) -> Findings:

@@ -332,6 +332,19 @@ def test_a_hosts_own_name_may_lead_to_its_loopback_as_debian_has_it(hosts):
     assert found(hosts) == []
 
 
+@pytest.mark.parametrize(
+    ("told", "count"), [(["127.0.1.1"], 1), (["127.0.1.1", "192.0.2.2"], 0), (["192.0.2.2"], 0)]
+)
+def test_a_server_of_zookeeper_that_listens_on_its_loopback_is_a_fault(hosts, told, count):
+    """Debian's /etc/hosts names the host at 127.0.1.1. Nobody of the ensemble reaches a server there."""
+    zookeeper = hosts[1]["needs"][1]
+    zookeeper |= {"address": "b.example", "address_by": "zookeeper_address", "port": 2181, "peers": True}
+    hosts[1]["seen"]["names"] |= {"b.example": told}
+    assert [each[:2] for each in found(hosts)] == [("names", ["b"])] * count
+    zookeeper["peers"] = False  # the only one, or it listens on all interfaces
+    assert found(hosts) == []
+
+
 def test_a_name_that_leads_elsewhere_is_a_warning(hosts):
     """As behind NAT."""
     hosts[0]["seen"]["names"] |= {"b.example": ["198.51.100.7"]}
