@@ -1,5 +1,8 @@
-"""Roles become root in their own tasks, so that they work in anybody's play."""
+"""Roles become root in their own tasks, so that they work in anybody's play, and never on the control node."""
 
+import yaml
+
+from tests.support.deploy_code import ROOT
 from tools import task_become
 
 TASKS = """\
@@ -52,3 +55,24 @@ def test_a_task_that_lacks_it_gets_it_after_its_name_and_nothing_else_changes():
 
 def test_a_file_without_tasks_is_left_as_it_is():
     assert task_become.amended("---\n") == "---\n"
+
+
+def tasks_of(node):
+    for each in node or []:
+        yield each
+        for key in ("tasks", "block", "rescue", "always"):
+            yield from tasks_of(each.get(key))
+
+
+def test_nothing_becomes_root_on_the_control_node_though_the_inventory_says_so_of_all():
+    """ansible_become of the group all is the control node's as well, and a variable comes before `become: false`."""
+    files = [*ROOT.glob("playbooks/*.yml"), *ROOT.glob("roles/*/tasks/*.yml")]
+    here = [
+        task
+        for path in files
+        for task in tasks_of(yaml.safe_load(path.read_text()))
+        if task.get("delegate_to") == "localhost" or task.get("hosts") == "localhost"
+    ]
+    assert len(here) > 10
+    wrong = [each["name"] for each in here if each.get("vars", {}).get("ansible_become") is not False]
+    assert not wrong
