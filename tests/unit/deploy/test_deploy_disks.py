@@ -1,12 +1,15 @@
 """Disks: which directories a broker has, and what keeps it from running without one of its file systems."""
 
+import json
 import re
+import sys
 from pathlib import Path
 
 import jinja2
 import pytest
 
 from tests.support.deploy_code import ROOT, load
+from tests.support.plays import played
 from tests.unit.deploy.test_deploy_filters import SETTINGS, fingerprints
 
 brokers = load("plugins/filter/landline.py")
@@ -137,3 +140,38 @@ def test_the_unit_of_a_broker_below_var_lib_has_its_directory_made_by_systemd():
     lines = unit_of(["/var/lib/landline/broker-1"], []).splitlines()
     assert "StateDirectory=landline/broker-%i" in lines
     assert not [each for each in lines if each.startswith(("ReadWrite", "Assert"))]
+
+
+NEEDS = """
+- hosts: brokers
+  gather_facts: false
+  vars: {preflight_mistyped: {h1: []}, preflight_unsettled: []}
+  tasks:
+    - ansible.builtin.include_role: {name: landline.cluster.preflight, tasks_from: needs}
+      vars: {preflight_role: broker}
+    - ansible.builtin.debug: {msg: "{{ preflight_unsettled }}"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "refused"),
+    [
+        ({"broker_data_dirs": ["/home/kafka"]}, "/home/kafka/broker-1"),
+        ({"broker_data_dir": "/tmp/kafka"}, "/tmp/kafka/broker-1"),
+        ({"broker_properties_by_id": {"1": {"log.dirs": ["/data/1", "/root/2"]}}}, "/root/2"),
+        ({"broker_data_dirs": ["/homes/kafka", "/data/home", "/running"]}, ""),
+    ],
+)
+def test_data_where_the_unit_does_not_see_it_is_refused(tmp_path, variables, refused):
+    here = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "ansible_become": False,
+    }
+    host = {**here, "ansible_host": "192.0.2.1", "broker_archive_dir": str(tmp_path), **variables}
+    inventory = {"brokers": {"hosts": {"h1": host}}, "zookeeper": {"hosts": {"h1": {}}}}
+    (tmp_path / "hosts.json").write_text(json.dumps(inventory))
+    (tmp_path / "play.yml").write_text(NEEDS)
+    done = played(tmp_path, "-i", tmp_path / "hosts.json", tmp_path / "play.yml")
+    words = " ".join(done.stdout.split())
+    assert (f"{refused}: below /home and /root a service sees nothing" in words) is bool(refused)
