@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -196,7 +197,15 @@ def broker_certificate_names(host: Mapping[str, Any]) -> list[str]:
     found = [host.get(key) for key in keys]
     if host.get("broker_http_tls", host.get("landline_http_tls")):
         found += [each for each in [host.get("broker_http_host")] if each not in ANY_ADDRESS]
-    return list(dict.fromkeys(str(each).strip("[]") for each in found if each))
+    return list(dict.fromkeys(_canonical(str(each).strip("[]")) for each in found if each))
+
+
+def _canonical(name: str) -> str:
+    """An IPv6 address may be written in several ways, and a certificate has one."""
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name
 
 
 def broker_certificate_hosts(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -270,6 +270,13 @@ def test_a_client_without_security_has_addresses_alone():
 # -- certificates
 
 
+@pytest.mark.parametrize("written", ["2001:DB8::1", "2001:db8:0:0::1", "[2001:db8::0001]"])
+def test_an_address_is_named_as_certificates_have_it(written):
+    """Otherwise each deploy would issue another certificate."""
+    host = {"inventory_hostname": "Kafka-A", "ansible_host": written}
+    assert security.broker_certificate_names(host) == ["Kafka-A", "2001:db8::1"]
+
+
 def test_a_certificate_is_for_the_name_and_the_addresses_of_its_host():
     host = {"inventory_hostname": "a", "ansible_host": "[2001:db8::1]", "broker_advertised_host": "a"}
     assert security.broker_certificate_names(host) == ["a", "2001:db8::1"]
