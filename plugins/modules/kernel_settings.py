@@ -47,6 +47,7 @@ skipped:
   returned: always
 """
 
+import errno
 import os
 import re
 from collections.abc import Mapping
@@ -124,6 +125,18 @@ def put(values: Mapping[str, str], proc: Path) -> tuple[list[str], list[str]]:
     return done, refused
 
 
+def write(path: Path, text: str) -> None:
+    """Replaces the file whole: on a full disk, what was there before a key was set would be lost with it."""
+    made = path.with_name(f"{path.name}.made")
+    try:
+        made.write_text(text)
+        made.chmod(0o644)
+        made.replace(path)
+    except OSError as error:
+        made.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def main() -> None:
     module = AnsibleModule(
         {
@@ -150,12 +163,12 @@ def main() -> None:
     if not module.check_mode:
         try:
             if todo.text != text:
-                path.write_text(todo.text)
-                path.chmod(0o644)
+                write(path, todo.text)
             done, refused = put(todo.to_set, proc)
             back, more = put(todo.to_put_back, proc)
         except OSError as error:
-            module.fail_json(msg=f"{error.filename}: {error.strerror}: is the value in common_sysctl valid?")
+            doubt = ": is the value in common_sysctl valid?" if error.errno == errno.EINVAL else ""
+            module.fail_json(msg=f"{error.filename}: {error.strerror}{doubt}")
         refused += more
     module.exit_json(
         changed=todo.text != text or bool(done) or bool(back),

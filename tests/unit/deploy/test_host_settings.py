@@ -57,6 +57,22 @@ def test_keys_that_the_kernel_does_not_have_or_does_not_let_be_set_are_passed_ov
     assert kernel.place_of(tmp_path, "net.eth0/7.x").name == "x"
 
 
+def test_what_was_before_is_kept_when_the_disk_is_full(tmp_path, monkeypatch):
+    path = tmp_path / "60-landline.conf"
+    kernel.write(path, "# vm.swappiness was 60\nvm.swappiness = 1\n")
+    before = path.read_text()
+
+    def full(self, text):
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(kernel.Path, "write_text", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        kernel.write(path, "")
+    assert path.read_text() == before
+    assert [*tmp_path.iterdir()] == [path]
+
+
 class Failing:
     """A broker that fails again and again; `sleep` is recorded and not done."""
 
