@@ -22,7 +22,7 @@ options:
     type: str
     required: true
   files:
-    description: What would be written, each with path and content.
+    description: What would be written, each with path and content, and secret where no value is to be shown.
     type: list
     elements: dict
     required: true
@@ -140,7 +140,11 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     running = fingerprint_of(int(shown["MainPID"])) if is_running else None
     return {
         "diff": [
-            line for file in files for line in diff_of(file["path"], before[file["path"]], file["content"])
+            line
+            for file in files
+            for line in diff_of(
+                file["path"], before[file["path"]], file["content"], secret=bool(file.get("secret"))
+            )
         ],
         "wanted": {
             **{file["path"]: digest_of(file["content"], salt) for file in files},

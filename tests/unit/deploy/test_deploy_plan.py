@@ -218,6 +218,19 @@ def test_a_diff_has_no_secret_and_says_when_one_changes():
     assert planned.diff_of("/f", None, "a=1\n") == ["/f (new)", "+a=1"]
 
 
+def test_of_the_brokers_environment_no_value_is_shown_whatever_it_is_called():
+    before = "LANDLINE_FINGERPRINT=a\nDB_PASS=hunter2\nTZ=UTC\n"
+    after = "LANDLINE_FINGERPRINT=b\nDB_PASS=hunter3\nTZ=UTC\nstray hunter4\n"
+    assert planned.diff_of("/f", before, after, secret=True) == [
+        "/f",
+        "-LANDLINE_FINGERPRINT=a",
+        f"-DB_PASS={planned.MASKED}",
+        "+LANDLINE_FINGERPRINT=b",
+        f"+DB_PASS={planned.CHANGED}",
+        f"+{planned.MASKED}",
+    ]
+
+
 def test_digests_of_two_looks_can_be_compared_by_their_salt():
     assert planned.digest_of("a", "s") == planned.digest_of("a", "s")
     assert len({planned.digest_of("a", "s"), planned.digest_of("b", "s"), planned.digest_of("a", "t")}) == 3

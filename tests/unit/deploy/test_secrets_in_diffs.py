@@ -145,3 +145,12 @@ def test_both_looks_for_passwords_go_by_the_same_words():
     (look, _write) = properties_tasks()
     words = load("plugins/filter/landline.py")._SECRET.pattern
     assert look["vars"]["broker_secret_lines"] == f"^[^#=]*({words})"
+
+
+def test_no_module_that_gets_a_files_content_writes_it_to_the_journal():
+    """AnsibleModule logs its arguments on the host; the journal may be shipped to a topic."""
+    for role in ROLES:
+        tasks = "".join(path.read_text() for path in (role / "tasks").glob("*.yml"))
+        if "lookup('ansible.builtin.template'" in tasks:
+            told = yaml.safe_load((role / "vars/main.yml").read_text())
+            assert told.get("ansible_no_target_syslog") is True, role.name
