@@ -185,8 +185,11 @@ def versions(host: Host) -> Faults:
     found: Faults = []
     if not told["systemd"] or int(told["systemd"]) < OLDEST_SYSTEMD:
         found.append((f"systemd {told['systemd'] or 'is missing'}: the units need {OLDEST_SYSTEMD}", FAULT))
-    for _unused, python in needs(host, "python"):
-        if told["python"] not in wants["pythons"]:
+    for each, python in needs(host, "python"):
+        if not told["python"] and each.get("python_packages"):
+            by = ", ".join(each["python_packages"])
+            found.append((f"{python} is missing: common_packages ({by}) has to bring it", WARNING))
+        elif told["python"] not in wants["pythons"]:
             which = f"Python {told['python']}" if told["python"] else "no Python"
             found.append(
                 (f"{python} is {which}: common_python has to be one of {', '.join(wants['pythons'])}", FAULT)

@@ -359,6 +359,15 @@ def test_one_address_for_two_hosts_is_a_fault(hosts):
     assert found(hosts) == [("names", ["a", "b"], words, False)]
 
 
+def test_a_python_that_packages_of_the_inventory_bring_is_only_told_of(hosts):
+    hosts[1]["seen"]["versions"]["python"] = ""
+    hosts[1]["needs"][0] |= {"python": "/usr/bin/python3.12", "python_packages": ["python3.12"]}
+    words = "/usr/bin/python3.12 is missing: common_packages (python3.12) has to bring it"
+    assert found(hosts) == [("versions", ["b"], words, True)]
+    hosts[1]["seen"]["versions"]["python"] = "3.9"
+    assert [each[3] for each in found(hosts)] == [False]
+
+
 @pytest.mark.parametrize(
     ("program", "version", "words"),
     [

@@ -36,6 +36,15 @@ SHIPS = """
 """
 
 
+def test_the_shipper_runs_on_the_python_that_brokers_run_on():
+    """The system's own may be too old, as that of Enterprise Linux 9."""
+    of_role = {
+        name: yaml.safe_load((ROOT / "roles" / name / "defaults/main.yml").read_text())
+        for name in ("broker", "journal_shipper")
+    }
+    assert of_role["journal_shipper"]["journal_shipper_python"] == of_role["broker"]["broker_python"]
+
+
 @pytest.fixture
 def play(tmp_path):
     """What is said of each host with these variables."""
