@@ -20,6 +20,8 @@ Faults = list[tuple[str, bool]]
 
 FAULT, WARNING = False, True
 OLDEST_SYSTEMD = 247
+# Of Ansible's own interpreter on the host, which runs the modules.
+OLDEST_PYTHON = (3, 11)
 # The operator's to mend, whatever the others do without this host.
 _LOGIN = re.compile(
     r"permission denied|host key verification|could not resolve|password|publickey|no such identity|sudo|become"
@@ -202,6 +204,14 @@ def versions(host: Host) -> Faults:
                 found.append((f"java is missing, though {each['java_with']} is there: install a JRE", FAULT))
         elif int(told["java"]) < int(oldest):
             found.append((f"java is {told['java']}: {each['role']} needs {oldest}", FAULT))
+    of_modules = told.get("ansible", "")
+    if of_modules and tuple(map(int, of_modules.split("."))) < OLDEST_PYTHON:
+        wanted = ".".join(map(str, OLDEST_PYTHON))
+        words = (
+            f"Ansible runs its modules there by Python {of_modules}: they need {wanted}. Install one beside it, and "
+            "set ansible_python_interpreter and common_python to it"
+        )
+        found.append((words, FAULT))
     if system["version"] not in wants["systems"].get(system["id"], []):
         found.append((f"{system['id']} {system['version']}: this was not tried there", WARNING))
     return found

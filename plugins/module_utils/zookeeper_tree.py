@@ -16,7 +16,11 @@ import socket
 import struct
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
+
+# The first look at a host is to say that its Python is too old, and so has to run on it.
+if TYPE_CHECKING:
+    from typing import Self
 
 TIMEOUT_S = 3.0
 _SESSION_MS = 6000

@@ -81,7 +81,9 @@ system:
   type: dict
   returned: always
 versions:
-  description: Versions of systemd, python and java; empty for what is missing.
+  description:
+    - Versions of systemd, python and java, empty for what is missing.
+    - Also that of the Python that runs this module, as C(ansible).
   type: dict
   returned: always
 memory_mb:
@@ -128,6 +130,7 @@ import platform
 import re
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -182,6 +185,7 @@ def versions(python: str) -> dict[str, str]:
     return {
         "systemd": first_number(said_by("systemctl", "--version")),
         "python": of_python if re.fullmatch(r"\d+\.\d+", of_python) else "",
+        "ansible": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "java": java_version(said_by("java", "-version")),
     }
 
@@ -289,7 +293,8 @@ def cluster_id(connect: str, timeout_s: float) -> str | None:
 def look(params: Mapping[str, Any]) -> dict[str, Any]:
     """Returns everything that RETURN describes."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        names = dict(zip(params["names"], pool.map(resolve, params["names"]), strict=True))
+        # Not strict, which Python 3.9 does not know: it is to be told that it is too old.
+        names = dict(zip(params["names"], pool.map(resolve, params["names"])))  # noqa: B905
     data = data_in(params["data_dirs"])
     config_dir = Path(params["config_dir"]) if params["config_dir"] else None
     return {

@@ -1,10 +1,11 @@
 """What a host is seen to have, by its files and what its programs say."""
 
+import ast
 import socket
 
 import pytest
 
-from tests.support.deploy_code import load
+from tests.support.deploy_code import ROOT, load
 
 info = load("plugins/modules/preflight_info.py")
 
@@ -74,3 +75,21 @@ def test_a_zookeeper_that_says_nothing_leaves_the_cluster_unknown():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert info.cluster_id(f"127.0.0.1:{port}/kafka", 1.0) is None
+
+
+def test_it_runs_on_a_python_that_is_too_old_for_all_else():
+    """Else it could not say so: the system's Python of Enterprise Linux 9 is 3.9."""
+    mine = ["modules/preflight_info", "module_utils/listening", "module_utils/zookeeper_tree"]
+    for name in [*mine, "module_utils/zookeeper_words"]:
+        tree = ast.parse((ROOT / f"plugins/{name}.py").read_text(), feature_version=(3, 9))
+        imported = {
+            each.name
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom) and node.module in {"typing", "itertools", "datetime"}
+            for each in node.names
+        }
+        assert imported <= {"Any", "NamedTuple", "TYPE_CHECKING"}, name
+        keywords = {
+            each.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for each in node.keywords
+        }
+        assert not keywords & {"strict", "slots", "kw_only"}, name
