@@ -1,12 +1,15 @@
 """What a host is set to, besides its services: the kernel with the way back, the pace of restarts, limits of units."""
 
+import json
 import subprocess
+import sys
 
 import jinja2
 import pytest
 import yaml
 
 from tests.support.deploy_code import ROOT, load
+from tests.support.plays import played
 
 kernel = load("plugins/modules/kernel_settings.py")
 PACE = ROOT / "roles/broker/files/respawn-pace"
@@ -201,3 +204,25 @@ def test_a_zookeeper_server_does_not_tell_everybody_its_paths_and_versions():
     ]
     assert "envi" not in words
     assert {"ruok", "srvr"} <= set(words)
+
+
+@pytest.mark.parametrize(("user", "made"), [("daemon", False), ("nobody-has-this", True)])
+def test_an_account_that_there_is_stays_as_it_is(tmp_path, user, made):
+    """It may be one of LDAP, which usermod does not know, and every system has a daemon of its own."""
+    host = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "ansible_become": False,
+        "common_user": user,
+        "common_group": "daemon",
+        "common_install_dir": str(tmp_path / "opt"),
+        "common_config_dir": str(tmp_path / "etc"),
+    }
+    (tmp_path / "hosts.json").write_text(json.dumps({"brokers": {"hosts": {"h1": host}}}))
+    (tmp_path / "play.yml").write_text(
+        "- hosts: brokers\n  gather_facts: false\n  tasks:\n"
+        "    - ansible.builtin.include_role: {name: landline.cluster.common, tasks_from: install}\n"
+    )
+    done = played(tmp_path, "--check", "-i", tmp_path / "hosts.json", tmp_path / "play.yml")
+    assert done.returncode == 0
+    assert ("Make the user]" in done.stdout) is made
