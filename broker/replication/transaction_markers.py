@@ -131,6 +131,8 @@ class TransactionMarkers:
         try:
             self._on_offsets_marker(marker)
         except Exception:
-            _log.exception("offsets_marker_failed", partition=marker.partition, producer_id=marker.producer_id)
+            _log.exception(
+                "offsets_marker_failed", partition=marker.partition, producer_id=marker.producer_id
+            )
             return Errors.UNKNOWN_SERVER_ERROR
         return Errors.NONE

@@ -20,7 +20,9 @@ class Replicas:
     def partition(self, topic_partition: TopicPartition) -> object:
         return topic_partition
 
-    def append_records(self, *, entries: Mapping[TopicPartition, memoryview], callback: Any, **_: Any) -> None:
+    def append_records(
+        self, *, entries: Mapping[TopicPartition, memoryview], callback: Any, **_: Any
+    ) -> None:
         callback({partition: PartitionResponse(Errors.NONE, 7) for partition in entries})
 
 
