@@ -1,11 +1,13 @@
-"""Loads the deployment's filters and modules by their names in Ansible, and the roles' programs by their files."""
+"""Loads the deployment's filters and modules by their names in Ansible, and its programs and tasks by their files."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,3 +27,11 @@ def load(path: str) -> ModuleType:
     sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
+
+
+def tasks_of(node: Any) -> Iterator[dict[str, Any]]:
+    """All tasks in what a file of plays or tasks has, those in blocks too."""
+    for each in node or []:
+        yield each
+        for key in ("tasks", "block", "rescue", "always"):
+            yield from tasks_of(each.get(key))

@@ -2,7 +2,7 @@
 
 import yaml
 
-from tests.support.deploy_code import ROOT
+from tests.support.deploy_code import ROOT, tasks_of
 from tools import task_become
 
 TASKS = """\
@@ -55,13 +55,6 @@ def test_a_task_that_lacks_it_gets_it_after_its_name_and_nothing_else_changes():
 
 def test_a_file_without_tasks_is_left_as_it_is():
     assert task_become.amended("---\n") == "---\n"
-
-
-def tasks_of(node):
-    for each in node or []:
-        yield each
-        for key in ("tasks", "block", "rescue", "always"):
-            yield from tasks_of(each.get(key))
 
 
 def test_nothing_becomes_root_on_the_control_node_though_the_inventory_says_so_of_all():

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[3]
+from tests.support.deploy_code import ROOT, tasks_of
+
 PLAY = re.compile(r"^  play #\d+ \((?P<hosts>.*)\): (?P<name>.*?)\tTAGS: \[(?P<tags>.*)\]$")
 TASK = re.compile(r"^      (?:landline\.cluster\.(?P<role>\w+) : )?(?P<name>.*?)\tTAGS: \[(?P<tags>.*)\]$")
 REFUSES = {"ansible.builtin.assert", "ansible.builtin.fail"}
@@ -48,14 +49,6 @@ def listed(playbook):
     )
     found = filter(None, map(TASK.match, done.stdout.splitlines()))
     return [(each["role"] or "", each["name"], set(each["tags"].split(", "))) for each in found]
-
-
-def tasks_of(node):
-    """All tasks in what a file of plays or tasks has, those in blocks too."""
-    for each in node or []:
-        yield each
-        for key in ("tasks", "block", "rescue", "always"):
-            yield from tasks_of(each.get(key))
 
 
 def those_that_refuse():

@@ -117,21 +117,27 @@ def test_no_ssh_to_the_master_is_an_error_that_names_it() -> None:
         launcher.state()
 
 
-def test_push_script_brings_every_exit_code_back(tmp_path: Path) -> None:
-    """The real script in a real shell, with an ``ssh`` that runs the command here."""
-    ssh = tmp_path / "ssh"
-    ssh.write_text('#!/bin/bash\nwhile [ "$1" = -o ]; do shift 2; done\nshift\nexec bash -c "$1"\n')
+def pushed(script: str, directory: Path, body: str) -> str:
+    """What the script says in a real shell, with an ``ssh`` of this body."""
+    ssh = directory / "ssh"
+    ssh.write_text(f"#!/bin/bash\n{body}\n")
     ssh.chmod(0o755)
-    wanted = ["echo one; exit 0", "echo two; echo 'it''s three' >&2; exit 7", "kill -9 $$"]
-    script = commands.push_script((host(number), text) for number, text in enumerate(wanted, 1))
     done = subprocess.run(
         ["bash", "-c", script],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        env={"PATH": f"{directory}:/usr/bin:/bin"},
         text=True,
         capture_output=True,
         check=True,
     )
-    results = {result.host: result for result in commands.push_results(NAMES, done.stdout)}
+    return done.stdout
+
+
+def test_push_script_brings_every_exit_code_back(tmp_path: Path) -> None:
+    """The real script in a real shell, with an ``ssh`` that runs the command here."""
+    wanted = ["echo one; exit 0", "echo two; echo 'it''s three' >&2; exit 7", "kill -9 $$"]
+    script = commands.push_script((host(number), text) for number, text in enumerate(wanted, 1))
+    said = pushed(script, tmp_path, 'while [ "$1" = -o ]; do shift 2; done\nshift\nexec bash -c "$1"')
+    results = {result.host: result for result in commands.push_results(NAMES, said)}
     assert [results[name].exit_code for name in NAMES] == [0, 7, 137]
     assert results["h1"].lines == ("h1: one",)
     assert sorted(results["h2"].lines) == ["h2: its three", "h2: two"]
@@ -140,21 +146,12 @@ def test_push_script_brings_every_exit_code_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stamped", [False, True])
 def test_the_masters_reach_a_host_at_the_port_of_its_ssh(tmp_path: Path, *, stamped: bool) -> None:
     """The real script, with an ``ssh`` that shows its arguments."""
-    ssh = tmp_path / "ssh"
-    ssh.write_text('#!/bin/bash\necho "${@: -6}"\n')
-    ssh.chmod(0o755)
     away = Host("w", "10.0.0.2", "10.0.0.2", peer_port=2222)
     script = commands.push_script([(away, "true"), (host(3), "true")], stamped=stamped)
-    done = subprocess.run(
-        ["bash", "-c", script],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        text=True,
-        capture_output=True,
-        check=True,
-    )
+    said = pushed(script, tmp_path, 'echo "${@: -6}"')
     told = "echo @open; true" if stamped else "true"
-    assert f"w: -p 2222 -o HostKeyAlias=10.0.0.2 10.0.0.2 {told}" in done.stdout.splitlines()
-    assert "2222" not in "".join(line for line in done.stdout.splitlines() if line.startswith("h3: "))
+    assert f"w: -p 2222 -o HostKeyAlias=10.0.0.2 10.0.0.2 {told}" in said.splitlines()
+    assert "2222" not in "".join(line for line in said.splitlines() if line.startswith("h3: "))
 
 
 @pytest.mark.parametrize(
