@@ -254,7 +254,7 @@ fmt: setup ## Format the code and regenerate the roles' documentation
 	@$(PY) tools/task_become.py
 
 .PHONY: test
-test: setup ## Run all tests but those of day-two: lint, unit and property, integration, then real hosts (an hour or more on 2 cores)
+test: setup ## Run all tests but those of day-two: lint, unit and property, integration, then real hosts (an hour on 2 cores)
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@tools/test-all $(TEST_ARGS)
 
@@ -282,7 +282,7 @@ cluster-test: setup ## Run tests on real hosts, in labs of their own
 	@tools/test-cluster $(TEST_ARGS)
 
 .PHONY: day-two
-day-two: setup ## Try rebalance, decommission, replace, reboot, migrate and Spark's standby on real hosts under load (half an hour; not in make test)
+day-two: setup ## Run the tests that are marked day_two: moves, reboots, a migration, Spark's standby on real hosts under load (two hours; not in make test)
 	@tools/apt-ensure $(TEST_PACKAGES)
 	@DAY_TWO=1 tools/test-cluster $(TEST_ARGS)
 

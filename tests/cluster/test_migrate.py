@@ -24,7 +24,7 @@ from tests.support.figures import keep_figures
 from tests.support.kafka_hosts import CONFIG, LOG_DIRS, PORT, install_kafka, kafka_bind
 from tests.support.labs import lab_session
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 PLAN = LoadPlan(topics=1, partitions=6, records_per_s=200, seed=11)
 LANDLINE, KAFKA = "landline-broker@{}.service", "kafka.service"

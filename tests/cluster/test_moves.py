@@ -28,7 +28,7 @@ from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
 from tools.move_figures import Figure, write
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 FILLED, PARTITIONS, FILLED_BYTES = "filled", 6, 4_000_000
 THROTTLE = 2_000_000

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.deploying import make
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_a_plan_says_what_its_roll_does_and_how_long_it_takes(lab, tmp_path):

@@ -17,7 +17,7 @@ from tests.support.checked_load import assert_no_anomaly, checked_load
 from tests.support.deploying import changed, make
 from tests.support.figures import keep_figures
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PLAN = LoadPlan(topics=1, partitions=6, records_per_s=200, seed=11)
 HOSTS = ("h1", "h2", "h3")

@@ -24,7 +24,7 @@ from tests.support.deploying import ROOT, changed, make
 from tests.support.figures import keep_figures
 from tests.support.lab_cluster import LAB_ENV
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PLAN = LoadPlan(topics=1, partitions=6, records_per_s=200, seed=7)
 HOSTS = ("h1", "h2", "h3")

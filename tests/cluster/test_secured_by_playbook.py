@@ -392,6 +392,7 @@ def test_users_acls_and_quotas_come_and_go_by_lists(operator, lab):
     assert sum(changed(operator.deploy(**secured, **gone).stdout).values()) == 0
 
 
+@pytest.mark.day_two
 def test_a_secured_cluster_goes_back_under_load(operator, lab):
     plain = addresses(lab, BROKER_PORT)
     with NumberedLoad(plain, TOPIC, PARTITIONS, first=6 * 10**6) as load:

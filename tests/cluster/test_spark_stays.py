@@ -24,7 +24,7 @@ from tests.support import cached_job
 from tests.support.fabric import ROOT, fab, fab_ok, submitted
 from tests.support.lab_cluster import LAB_ENV, running_cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 SECRET = "sesame-of-the-test-42"
 MORE = f"""

@@ -59,7 +59,7 @@ VERBS: Final = {
     ),
     "wheel": Verb("compiles for minutes; tests/unit/deploy/test_wheels.py builds both"),
     "sanity": Verb("takes minutes, and installs linters from PyPI"),
-    "day-two": Verb("takes half an hour"),
+    "day-two": Verb("takes two hours"),
     "restore": Verb("needs an ensemble that lost its tree; tests/cluster/test_zookeeper_grows.py does it"),
     "rebalance": Verb(MOVES, PLAYBOOK),
     "decommission": Verb(MOVES, PLAYBOOK),
