@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -18,26 +18,33 @@ CALL_TIMEOUT_S = 5.0
 READ_RECORDS = 5000
 READ_UNCOMMITTED = "read_uncommitted"
 T = TypeVar("T")
+Settings = Mapping[str, object]
+"""librdkafka's, by which a client logs in."""
 
 
-def read_ends(bootstrap: str, topics: Iterable[str], timeout_s: float) -> list[HighWatermark]:
+def read_ends(
+    bootstrap: str, topics: Iterable[str], timeout_s: float, settings: Settings | None = None
+) -> list[HighWatermark]:
     """Each partition's high watermark, whatever transactions are open below it. Raises TimeoutError when one has no
     leader for this long.
     """
-    consumer = _consumer(bootstrap, "ends", READ_UNCOMMITTED)
+    consumer = _consumer(bootstrap, settings, "ends", READ_UNCOMMITTED)
     try:
         return [end for topic in topics for _, end in _bounds(consumer, topic, timeout_s)]
     finally:
         consumer.close()
 
 
-def read_final_log(bootstrap: str, topics: Iterable[str], timeout_s: float) -> list[Event]:
+def read_final_log(
+    bootstrap: str, topics: Iterable[str], timeout_s: float, settings: Settings | None = None
+) -> list[Event]:
     """Every record of the topics that is not of an aborted transaction, partition by partition, and the part of
     each partition that was read.
 
     Raises TimeoutError when a partition cannot be read to its end, for example behind an open transaction.
     """
-    bounds, consumer = _consumer(bootstrap, "ends", READ_UNCOMMITTED), _consumer(bootstrap, "final-log")
+    bounds = _consumer(bootstrap, settings, "ends", READ_UNCOMMITTED)
+    consumer = _consumer(bootstrap, settings, "final-log")
     try:
         return list(_final_log(bounds, consumer, topics, time.monotonic() + timeout_s))
     finally:
@@ -46,10 +53,10 @@ def read_final_log(bootstrap: str, topics: Iterable[str], timeout_s: float) -> l
 
 
 def read_group_offsets(
-    bootstrap: str, group: str, topics: Iterable[str], timeout_s: float
+    bootstrap: str, group: str, topics: Iterable[str], timeout_s: float, settings: Settings | None = None
 ) -> list[GroupOffset]:
     """The committed offsets of the group, which must have no members any more. Raises TimeoutError."""
-    consumer = _consumer(bootstrap, group)
+    consumer = _consumer(bootstrap, settings, group)
     try:
         found: list[GroupOffset] = []
         for topic in topics:
@@ -128,7 +135,9 @@ def _retried(ask: Callable[[], T], timeout_s: float, what: str) -> T:
     return wait_until(lambda: (ask(),), timeout=timeout_s, interval=0.2, what=what)[0]
 
 
-def _consumer(bootstrap: str, group: str, isolation: str = "read_committed") -> Consumer:
-    settings = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"}
-    settings |= {"isolation.level": isolation, "enable.partition.eof": True}
-    return Consumer({"bootstrap.servers": bootstrap, **COMMON_CONFIG, **settings})
+def _consumer(
+    bootstrap: str, settings: Settings | None, group: str, isolation: str = "read_committed"
+) -> Consumer:
+    own = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"}
+    own |= {"isolation.level": isolation, "enable.partition.eof": True}
+    return Consumer({"bootstrap.servers": bootstrap, **COMMON_CONFIG, **own, **(settings or {})})

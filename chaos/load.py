@@ -10,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,7 +23,7 @@ from chaos.checker import check_all
 from chaos.client_process import Command, Drain, LoadPlan, Rebalance, Report, Stop, Work, transactional_id
 from chaos.consuming import run_consumers
 from chaos.final_log import read_ends, read_final_log, read_group_offsets
-from chaos.history import History, Trouble
+from chaos.history import GroupOffset, History, Trouble
 from chaos.history_file import HistoryWriter, read_history
 from chaos.late_commits import undone_by_late_commits
 from chaos.producing import run_producers, transactional_names
@@ -60,8 +60,11 @@ class Load:
         replication_factor: int = 3,
         topic_config: Mapping[str, str] | None = None,
         client_config: Mapping[str, object] | None = None,
+        makes_topics: bool = True,
     ) -> None:
-        """``topic_config`` and ``client_config`` (librdkafka's names) override the load's own settings."""
+        """``topic_config`` and ``client_config`` (librdkafka's names) override the load's own settings. Where clients
+        log in, the topics are made by somebody else: only the load's clients log in.
+        """
         self._bootstrap = bootstrap
         self._plan = plan
         self._log_dir = log_dir
@@ -69,6 +72,12 @@ class Load:
         self._replication_factor = replication_factor
         self._topic_config = {**TOPIC_CONFIG, **(topic_config or {})}
         self._client_config = dict(client_config or {})
+        self._login = {
+            key: value
+            for key, value in self._client_config.items()
+            if key.startswith(("security.", "ssl.", "sasl."))
+        }
+        self._makes_topics = makes_topics
         self._times = AckTimes()
         self._history: History | None = None
         self._audit: HistoryWriter
@@ -105,10 +114,15 @@ class Load:
         return [self._log_dir / f"{self._run}-{part}.jsonl" for part in ("producers", "consumers", "audit")]
 
     def __enter__(self) -> Self:
-        for topic in self.topics:
-            create_topic(
-                self._bootstrap, topic, self._plan.partitions, self._replication_factor, self._topic_config
-            )
+        if self._makes_topics:
+            for topic in self.topics:
+                create_topic(
+                    self._bootstrap,
+                    topic,
+                    self._plan.partitions,
+                    self._replication_factor,
+                    self._topic_config,
+                )
         producers, consumers, audit = self.history_paths
         self._audit = HistoryWriter(audit)
         self._consumers = _Process(run_consumers, self._work(consumers), self._times)
@@ -202,7 +216,7 @@ class Load:
 
         Call this only while all replicas are in sync, when no deposed leader can answer.
         """
-        self._audit.add(*read_ends(self._bootstrap, self.topics, timeout_s))
+        self._audit.add(*read_ends(self._bootstrap, self.topics, timeout_s, self._login))
 
     def finish(self, timeout_s: float) -> History:
         """Stops the producers, lets the consumers reach the end, and reads the final log; returns the
@@ -223,21 +237,24 @@ class Load:
         self._producers.tell(Stop())
         if not self._producers.await_done(left()):
             self._audit.add(Trouble("producers", "they still wait for answers"))
-        ends = read_ends(self._bootstrap, self.topics, left())
+        ends = read_ends(self._bootstrap, self.topics, left(), self._login)
         self._audit.add(*ends)
         self._consumers.tell(Drain({(end.topic, end.partition): end.offset for end in ends}))
         if not self._consumers.await_done(left()):
             self._audit.add(Trouble("consumers", "they did not come to the end in time"))
         self._consumers.stop(left())
         if self._plan.group_consumers:
-            self._audit.add(*read_group_offsets(self._bootstrap, self.group, self._plain_topics, left()))
+            self._audit.add(*self._group_offsets(self.group, self._plain_topics, left()))
         for source in self._transactional_topics[:1]:
             copier = f"{self.group}-copier"
-            self._audit.add(*read_group_offsets(self._bootstrap, copier, [source], left()))
-        self._audit.add(*read_final_log(self._bootstrap, self.topics, left()))
+            self._audit.add(*self._group_offsets(copier, [source], left()))
+        self._audit.add(*read_final_log(self._bootstrap, self.topics, left(), self._login))
         self._audit.flush()
         self._producers.kill()
         return read_history(*self.history_paths)
+
+    def _group_offsets(self, group: str, topics: Iterable[str], timeout_s: float) -> list[GroupOffset]:
+        return read_group_offsets(self._bootstrap, group, topics, timeout_s, self._login)
 
 
 def verdict(history: History, replica_dirs: Mapping[int, Path] | None) -> list[Anomaly]:

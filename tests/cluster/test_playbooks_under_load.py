@@ -2,13 +2,12 @@
 with the history checker beside it.
 
 Those that move partitions, reboot hosts, secure a cluster, renew its certificates or migrate one have tests of their
-own. The figures go to the file that FIGURES names, if it does; docs/figures/playbooks.json is such a file.
+own, as test_secured_under_load. The figures go to the file that FIGURES names, if it does; docs/figures/playbooks.json is such a file.
 """
 
 import json
 import os
 import shlex
-import time
 
 import pytest
 
@@ -16,6 +15,7 @@ from chaos.load import LoadPlan
 from tests.support.checked_load import assert_no_anomaly, checked_load
 from tests.support.deploying import changed, make
 from tests.support.figures import keep_figures
+from tests.support.playbook_costs import PlaybookCosts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -28,30 +28,6 @@ MOST_S = 1.0 if "FIGURES" in os.environ else 3.0
 
 def variables(**given):
     return f"ANSIBLE_ARGS=-e {shlex.quote(json.dumps(given))}"
-
-
-class Day:
-    """Runs playbooks by make as an operator does, and notes what each cost the load."""
-
-    def __init__(self, lab, load):
-        self._lab, self._load = lab, load
-        self.rows = []
-
-    def run(self, what, *arguments):
-        """What the playbook said."""
-        began = time.monotonic()
-        done = make(*arguments, f"LAB={self._lab.name}", quick=False)
-        ended = time.monotonic()
-        self._load.await_progress(200, timeout_s=120)
-        self.rows.append(
-            {
-                "what": what,
-                "took_s": ended - began,
-                "longest_gap_s": self._load.worst_gap_s(began, ended),
-            }
-        )
-        print(self.rows[-1])
-        return done.stdout
 
 
 @pytest.fixture
@@ -70,47 +46,56 @@ def servers(lab):
     return {host: lab.run(host, command).stdout.strip() for host in HOSTS}
 
 
+def lose_the_ensemble(lab):
+    """All servers at once, and their disks."""
+    for host in HOSTS:
+        lab.run(host, "systemctl stop zookeeper")
+    for host in HOSTS:
+        lab.run(host, "rm -rf /var/lib/zookeeper/*")
+
+
 def test_the_playbooks_of_a_day_lose_nothing_and_are_hardly_felt(lab, cluster, load, tmp_path):
-    day, plan, began = Day(lab, load), tmp_path / "plan.json", time.monotonic()
+    costs, plan = PlaybookCosts(), tmp_path / "plan.json"
+
+    def run(what, *arguments):
+        return costs.run(what, load, lambda: make(*arguments, f"LAB={lab.name}", quick=False))
+
     before, first = processes(cluster), servers(lab)
-    assert changed(day.run("`deploy`, nothing to do", "deploy")) == NOTHING
+    assert changed(run("`deploy`, nothing to do", "deploy")) == NOTHING
     live = {"log.retention.hours": 24}
-    day.run("`deploy`, a key that changes live", "deploy", variables(broker_properties=live))
+    run("`deploy`, a key that changes live", "deploy", variables(broker_properties=live))
     assert processes(cluster) == before
     changes = {"broker_properties": {**live, "num.partitions": 2}}
     restart = variables(**changes)
-    day.run("`plan`, a key that needs a restart", "plan", f"PLAN={plan}", restart)
+    run("`plan`, a key that needs a restart", "plan", f"PLAN={plan}", restart)
     assert processes(cluster) == before
-    day.run("`apply` of that: all brokers roll", "apply", f"PLAN={plan}", restart)
+    run("`apply` of that: all brokers roll", "apply", f"PLAN={plan}", restart)
     rolled = processes(cluster)
     assert not set(rolled.values()) & set(before.values())
     snapshots = variables(**changes, zookeeper_properties={"snapCount": 50_000})
-    day.run("`deploy`, a setting of ZooKeeper's: its servers roll", "deploy", snapshots)
+    run("`deploy`, a setting of ZooKeeper's: its servers roll", "deploy", snapshots)
     assert not set(servers(lab).values()) & set(first.values())
     assert processes(cluster) == rolled
-    day.run("`restart` of all brokers", "restart")
+    run("`restart` of all brokers", "restart")
     assert not set(processes(cluster).values()) & set(rolled.values())
     listed = {"name": f"listed-{os.getpid()}", "partitions": 6, "replication_factor": 3}
-    assert "created with 6 partitions" in day.run(
+    assert "created with 6 partitions" in run(
         "`topics`, one more", "topics", variables(landline_topics=[listed])
     )
-    day.run("`topics`, it goes", "topics", variables(
-        landline_topics=[{**listed, "state": "absent"}], landline_topics_delete=listed["name"]
-    ))  # fmt: skip
+    gone = variables(landline_topics=[{**listed, "state": "absent"}], landline_topics_delete=listed["name"])
+    run("`topics`, it goes", "topics", gone)
     saved = tmp_path / "tree"
-    day.run("`backup`", "backup", f"FILE={saved}")
+    run("`backup`", "backup", f"FILE={saved}")
     assert saved.stat().st_size > 0
-    day.run("`support-bundle`", "support-bundle")
-    day.run("`deploy`, as it was: brokers and ZooKeeper's servers roll", "deploy")
-    ended = time.monotonic()
-    whole = {
-        "took_s": ended - began,
-        "records": load.acked(),
-        "lost": 0,
-        "longest_gap_s": load.worst_gap_s(began, ended),
-    }
+    run("`support-bundle`", "support-bundle")
+    run("`deploy`, as it was: brokers and ZooKeeper's servers roll", "deploy")
+    felt_s = costs.longest_gap_s
+    run("`backup`, again", "backup", f"FILE={saved}")
+    lose_the_ensemble(lab)
+    run("`restore` of an ensemble that lost its disks: all brokers are down", "restore", f"FILE={saved}")
+    records = load.acked()
     assert_no_anomaly(lab, load, HOSTS)
     assert load.failed() == 0
-    keep_figures("playbooks", whole, day.rows)
-    assert whole["longest_gap_s"] < MOST_S, day.rows
+    keep_figures("playbooks", {"took_s": costs.took_s, "records": records, "lost": 0}, costs.rows)
+    assert felt_s < MOST_S, costs.rows
     assert changed(make("deploy", f"LAB={lab.name}").stdout) == NOTHING
