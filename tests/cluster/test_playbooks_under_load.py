@@ -2,7 +2,8 @@
 with the history checker beside it.
 
 Those that move partitions, reboot hosts, secure a cluster, renew its certificates or migrate one have tests of their
-own, as test_secured_under_load. The figures go to the file that FIGURES names, if it does; docs/figures/playbooks.json is such a file.
+own, as test_secured_under_load. The figures go to the file that FIGURES names, if it does; docs/figures/playbooks.json
+is such a file.
 """
 
 import json

@@ -270,6 +270,27 @@ def test_many_faults_are_named_in_one_run_and_nothing_is_changed(lab, inventory:
     assert [lab.run(host.name, WRITTEN).stdout for host in lab.hosts] == [""] * 3
 
 
+def test_a_disk_that_fills_up_under_a_release_stops_the_run_and_the_next_one_completes_it(
+    lab, inventory: Path
+):
+    """The check before the run does not see it: something else takes the room meanwhile."""
+    name, directory = lab.hosts[1].name, f"/opt/landline/releases/{NEXT}"
+    lab.run(name, f"mkdir --parents {directory} && mount -t tmpfs -o size=40m tmpfs {directory}")
+    try:
+        before, pids = runs(lab), main_pids(lab)
+        done = with_next(inventory, "deploy", check=False)
+        assert done.returncode != 0
+        words = re.sub(r"\s+", " ", done.stdout)
+        assert "No space left on device" in words
+        assert "Nothing is restarted, for kafka-b failed above" in words
+        assert (runs(lab), main_pids(lab)) == (before, pids)
+        lab.run(name, f"mount -o remount,size=1g {directory}")
+        with_next(inventory, "deploy", tags="broker_install")
+        assert f"{NEXT}\n" in lab.run(name, f"{directory}/venv/bin/landline --version").stdout
+    finally:
+        lab.run(name, f"umount {directory} && rmdir {directory}")
+
+
 SLOW = "s/^( +)stats.local_ns \\+= ended - started/\\1time.sleep(0.3); stats.local_ns += time.monotonic_ns() - started/"
 TABLE = f"/opt/landline/releases/{NEXT}/venv/lib/python3*/site-packages/broker/server/apis"
 
