@@ -108,7 +108,7 @@ def tried(shell: Shell, command: Command) -> None:
 
 def assert_known(bare: str, printed: str) -> None:
     """Every option of the command is in its help."""
-    for option in _OPTION.findall(bare.replace('"', " ").replace("=", " ")):
+    for option in _OPTION.findall(re.sub("[\"'=]", " ", bare)):
         assert re.search(rf"{option}(?![a-z-])", printed), f"{bare}\n{option} is not in its help:\n{printed}"
 
 
