@@ -15,9 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from rig.topics import delete_topics
 from rig.wait import wait_until
-from rig.wire import cluster_view
 from tests.support.deploying import changed, make
-from tests.support.lab_cluster import BROKER_PORT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -108,30 +106,6 @@ def test_settings_and_topics_change_without_a_restart(lab, cluster):
     done = topics(lab, gone, landline_topics_delete=listed["name"])
     assert f"topic {listed['name']}: deleted" in done
     assert listed["name"] not in admin.list_topics(timeout=60).topics
-
-
-def test_a_setting_that_is_worse_while_they_run_goes_back_on_the_host_that_took_it_up_first(lab, cluster):
-    """Valid, and nobody could connect any more."""
-    before = {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()}
-    files = {
-        host.name: lab.run(host.name, "cat /etc/landline/broker-*.properties").stdout for host in lab.hosts
-    }
-    done = make(
-        "deploy", f"LAB={lab.name}", settings({"log.retention.hours": 24, "max.connections": 1}), check=False
-    )
-    assert done.returncode != 0
-    words = re.sub(r"\s+", " ", done.stdout)
-    assert re.search(
-        r"h(\d), landline-broker@\1\.service: .*takes no new connections any more at 10\.89\.0\.1\1 port 9092",
-        words,
-    )
-    assert "and has those of before again. No other broker was touched" in words
-    assert {
-        host.name: lab.run(host.name, "cat /etc/landline/broker-*.properties").stdout for host in lab.hosts
-    } == files
-    assert {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()} == before
-    for host in lab.hosts:
-        assert cluster_view(host.address, BROKER_PORT).ports.keys() == before.keys()
 
 
 def test_a_changed_setting_rolls_one_broker_at_a_time_the_controller_last(lab, cluster, replicated_topic):

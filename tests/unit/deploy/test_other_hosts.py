@@ -157,3 +157,15 @@ def test_an_ensemble_whose_group_has_no_host_is_not_ended(run):
     status, said = run([play], "--check", inventory=ELSEWHERE)
     assert status != 0
     assert "The group zookeeper has no host, and h1 has a server. Nothing was stopped" in said
+
+
+def test_a_first_broker_whose_host_is_lost_while_it_is_watched_ends_the_run(run):
+    (watching,) = plays("broker.yml", ["Watch a first broker that an earlier run left unwatched"])
+    tasks = [{"name": "Watch it", "ansible.builtin.ping": None}]
+    goes_on = {"name": "Roll the others", "hosts": "h1", "gather_facts": False, "tasks": tasks}
+    status, said = run(
+        [{**watching, "hosts": "switch1:h1", "become": False, "tasks": tasks}, goes_on], "--tags=all,broker"
+    )
+    assert status != 0
+    assert "fatal: [switch1]: UNREACHABLE!" in said
+    assert "ok: [h1]" not in said
