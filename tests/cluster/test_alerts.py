@@ -20,7 +20,7 @@ from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad
 from tests.support.package_repository import SOURCE, download
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(900)]
 
 HTTP_PORT, PAGE_PORT = 8092, 9090
 PACKAGES = "/srv/packages"

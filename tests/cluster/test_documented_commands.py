@@ -62,7 +62,18 @@ def write_inventory(lab: Lab, directory: Path) -> None:
     (directory / "hosts.yml").write_text(yaml.safe_dump(listing))
 
 
-@pytest.mark.parametrize("file", [file for file, commands in COMMANDS.items() if commands])
+# Its job reads and writes for two minutes.
+LONG = {"docs/lake.md"}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, marks=pytest.mark.day_two if file in LONG else ())
+        for file, commands in COMMANDS.items()
+        if commands
+    ],
+)
 def test_every_command_of_a_document_works(file: str, shell: Shell) -> None:
     with_those_that_go_on(shell, COMMANDS[file])
 

@@ -87,6 +87,7 @@ def another_release(directory):
     return told["release"]
 
 
+@pytest.mark.day_two
 def test_a_broker_whose_turn_is_refused_starts_again_as_it_ran_though_its_neighbours_rolled(lab, tmp_path):
     note = "/var/lib/landline/broker-2/.landline-session"
     lab.run("h1", f"sed --in-place 's/^session.id=1/session.id=2/' {note}")  # as if another had its id

@@ -449,7 +449,7 @@ def test_a_plan_is_what_is_done(lab, inventory: Path, tmp_path):
 
 
 # How many deploys end before their time, and at which tasks: a walk by hand takes more of them.
-ROUNDS = int(os.environ.get("ROUNDS", "1"))
+ROUNDS = int(os.environ.get("ROUNDS", "2"))
 SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 1 << 16)
 # Whoever asks for the permit of a run that was ended waits for so long.
 PERMIT_S = 30
@@ -465,6 +465,7 @@ def ended_early(lab, inventory: Path, release: str, at: int, how: str) -> None:
         interrupted(argv, A_TASK, at, lose if how == "lost ssh" else None)
 
 
+@pytest.mark.day_two
 def test_a_deploy_that_ends_at_any_task_is_completed_by_the_next_one(lab, inventory: Path, bootstrap):
     """By ^C, or because ssh does not answer any more. Records are written meanwhile."""
     draws = random.Random(SEED)

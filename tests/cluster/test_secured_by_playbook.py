@@ -322,6 +322,7 @@ def test_the_services_of_the_hosts_work_and_nobody_else_reads_their_key_and_pass
     assert set(modes.values()) == {"640 root:landline\n" * 3}
 
 
+@pytest.mark.day_two
 def test_a_job_of_spark_reads_and_writes_with_the_login_of_the_services(lab, shared, tmp_path, monkeypatch):
     monkeypatch.setenv(LAB_ENV, lab.name)
     windows = "landline.journal.windows"

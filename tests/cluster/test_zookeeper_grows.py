@@ -228,6 +228,7 @@ def test_a_tree_that_all_servers_lost_is_restored_with_its_acls_and_the_brokers_
     assert load.failed == []
 
 
+@pytest.mark.day_two
 def test_a_changed_setting_restarts_nobody_where_the_quorum_would_go(ensemble):
     on = [host for host in STAY if host != LAST]
     before = ensemble.pids(on)
@@ -240,6 +241,7 @@ def test_a_changed_setting_restarts_nobody_where_the_quorum_would_go(ensemble):
     assert ensemble.pids(on) == before
 
 
+@pytest.mark.day_two
 def test_other_ports_of_servers_that_run_are_refused_before_anything_is_touched(ensemble):
     wait_until(lambda: ensemble.running() == set(STAY), 60, what="the host that was off is back")
     before = ensemble.pids(STAY), [ensemble.says(host, "cat /etc/zookeeper/landline.cfg") for host in STAY]
@@ -251,6 +253,7 @@ def test_other_ports_of_servers_that_run_are_refused_before_anything_is_touched(
     assert after == before
 
 
+@pytest.mark.day_two
 def test_a_run_that_is_interrupted_between_stop_and_start_leaves_no_server_down(ensemble):
     before = ensemble.pids(STAY)
     # The turn of a run that dies is over after so long: the next test's run has to wait for it.
@@ -264,6 +267,7 @@ def test_a_run_that_is_interrupted_between_stop_and_start_leaves_no_server_down(
     assert sum(one != other for one, other in zip(before, ensemble.pids(STAY), strict=True)) == 1
 
 
+@pytest.mark.day_two
 def test_two_lost_disks_of_three_are_refused_until_somebody_names_the_copy_that_counts(ensemble):
     """All are stopped, as for the other ports, which they get here."""
     tree = ensemble.tree(LAST)

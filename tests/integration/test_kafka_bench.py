@@ -29,6 +29,7 @@ from rig.kraft_broker import KraftBroker, new_cluster_id
 from rig.processes import MIB
 from rig.topics import create_topic, record_count
 from rig.zookeeper import ZooKeeperServer
+from tests.conftest import PEERS
 from tests.support.peers import Peer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -97,7 +98,9 @@ def test_an_error_code_ends_a_load(peer: Peer) -> None:
             transfer.fetch(ports, "absent", encode_batch(2048), MIB, MIB)
 
 
-@pytest.mark.parametrize("target", SUITES_OF, ids=lambda target: target.name.lower())
+@pytest.mark.parametrize(
+    "target", [Target[kind.name] for kind in PEERS], ids=lambda target: target.name.lower()
+)
 def test_workloads_on_one_broker_give_all_their_figures(
     target: Target, zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:

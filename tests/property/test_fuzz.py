@@ -28,7 +28,7 @@ from tests.fuzz.targets import BY_NAME, TARGETS, Target
 from tests.support.mutated_bytes import mutated, scrambled
 from tests.support.valid_requests import ALL_VERSIONS, World, body
 
-SECONDS = 3
+SECONDS = 1
 EXAMPLES = 100
 OF_EACH_VERSION = 25
 # Of this thread's processor time, on a slow machine that traces all memory; and what a batch may decompress to.
