@@ -65,7 +65,7 @@ def test_a_handler_that_costs_twice_as_much_is_found_and_the_other_is_not_accuse
     before = guarded.measured()
     baseline = Baseline("", "", {name: Expected(cost.ratio, TOLERANCE) for name, cost in before.items()})
     guarded.slow_down(ApiKey.PRODUCE, int(MORE * before["produce"].cpu_us * 1000))
-    verdicts = {finding.name: finding.verdict for finding in settle(guarded.measured, baseline)}
+    verdicts = {finding.name: finding.verdict for finding in settle(guarded.measured, baseline, pause=print)}
     assert verdicts == {"produce": Verdict.SLOWER, "heartbeat": Verdict.STEADY}
 
 
