@@ -148,15 +148,20 @@ def test_a_new_connection_of_an_address_that_was_dear_is_taken_for_dear_until_it
     spend(api, [client], 4, 3)
     wait_until(lambda: processor._dear_addresses.first_cost("127.0.0.1") > 0, what="a sweep")
     with socket.create_connection(client.getpeername(), 10) as again:
-        wait_until(lambda: server.connection_count == 2)
+        wait_until(lambda: len(processor._connections) == 2)
         costs = [c.cost_ns for c in list(processor._connections.values())]
         assert all(cost > shares.DEAR_NS for cost in costs)
-        spend(api, [again], 0, 7)
         newest = list(processor._connections.values())[-1]
-        wait_until(lambda: newest.cost_ns <= shares.DEAR_NS, what="it has shown what it costs")
-    wait_until(lambda: server.connection_count == 1)
+
+        def has_shown_it() -> bool:
+            """By several visits: on a slow machine a cheap one may take long."""
+            spend(api, [again], 0, 7)
+            return newest.cost_ns <= shares.DEAR_NS
+
+        wait_until(has_shown_it, what="it has shown what it costs")
+    wait_until(lambda: len(processor._connections) == 1)
     with socket.create_connection(client.getpeername(), 10, ("127.0.0.9", 0)) as elsewhere:
-        wait_until(lambda: server.connection_count == 2)
+        wait_until(lambda: len(processor._connections) == 2)
         # Before its first request: one that takes long on a busy machine is measured from then on.
         assert list(processor._connections.values())[-1].cost_ns == 0
         spend(api, [elsewhere], 0, 8)
