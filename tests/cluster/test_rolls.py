@@ -26,7 +26,7 @@ from tests.support.lab_cluster import BROKER_PORT, LAB_ENV
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 # A refusal names the first few partitions: this one sorts before those of internal topics.
 TIGHT = "TIGHT"
@@ -258,7 +258,6 @@ def start_zookeeper(lab, host):
     lab.run(host, "systemctl start --no-block zookeeper")
 
 
-@pytest.mark.day_two
 @pytest.mark.parametrize(
     ("book", "more", "take", "give"),
     [
@@ -303,7 +302,6 @@ def test_without_a_quorum_of_zookeeper_nobody_is_stopped_and_that_is_said_within
     wait_until(lambda: all(is_ready(lab, host) for host in REST), 120, what="brokers that hung are back")
 
 
-@pytest.mark.day_two
 def test_a_play_that_is_killed_while_it_waits_for_its_turn_leaves_nobody_waiting_on_the_host(lab):
     """Killed outright it ends neither its workers nor their connections; another has the permit."""
     # Whose brokers no watchdog restarts: these hosts did not hang above.

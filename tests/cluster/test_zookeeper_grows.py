@@ -23,7 +23,7 @@ from tests.support.lab_cluster import BROKER_PORT, LAB_ENV
 from tests.support.labs import lab_session
 from tests.support.numbered_load import NumberedLoad, numbers_in
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 BROKERS = ("h2", "h3")
 HOSTS = ("h1", "h2", "h3", "h4", "h5")
@@ -228,7 +228,6 @@ def test_a_tree_that_all_servers_lost_is_restored_with_its_acls_and_the_brokers_
     assert load.failed == []
 
 
-@pytest.mark.day_two
 def test_a_changed_setting_restarts_nobody_where_the_quorum_would_go(ensemble):
     on = [host for host in STAY if host != LAST]
     before = ensemble.pids(on)
@@ -241,7 +240,6 @@ def test_a_changed_setting_restarts_nobody_where_the_quorum_would_go(ensemble):
     assert ensemble.pids(on) == before
 
 
-@pytest.mark.day_two
 def test_other_ports_of_servers_that_run_are_refused_before_anything_is_touched(ensemble):
     wait_until(lambda: ensemble.running() == set(STAY), 60, what="the host that was off is back")
     before = ensemble.pids(STAY), [ensemble.says(host, "cat /etc/zookeeper/landline.cfg") for host in STAY]
@@ -253,7 +251,6 @@ def test_other_ports_of_servers_that_run_are_refused_before_anything_is_touched(
     assert after == before
 
 
-@pytest.mark.day_two
 def test_a_run_that_is_interrupted_between_stop_and_start_leaves_no_server_down(ensemble):
     before = ensemble.pids(STAY)
     # The turn of a run that dies is over after so long: the next test's run has to wait for it.
@@ -267,7 +264,6 @@ def test_a_run_that_is_interrupted_between_stop_and_start_leaves_no_server_down(
     assert sum(one != other for one, other in zip(before, ensemble.pids(STAY), strict=True)) == 1
 
 
-@pytest.mark.day_two
 def test_two_lost_disks_of_three_are_refused_until_somebody_names_the_copy_that_counts(ensemble):
     """All are stopped, as for the other ports, which they get here."""
     tree = ensemble.tree(LAST)
@@ -307,7 +303,6 @@ def test_three_servers_become_one_below_brokers_that_lose_nothing(ensemble, boot
     assert set(changed(again.stdout).values()) == {0}
 
 
-@pytest.mark.day_two
 def test_one_server_becomes_five_and_three_others_below_brokers_that_lose_nothing(ensemble, bootstrap):
     tree = ensemble.tree(LAST)
     with NumberedLoad(bootstrap, TOPIC, PARTITIONS, first=10**6, pause_s=0.05) as load:

@@ -24,7 +24,7 @@ class NumberedLoad:
         topic: str,
         partitions: int,
         *,
-        pause_s: float = 0.02,
+        pause_s: float = 0.05,
         settings: Settings | None = None,
         first: int = 0,
     ) -> None:
