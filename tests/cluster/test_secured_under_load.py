@@ -1,8 +1,7 @@
 """A cluster is secured and its certificates and CA are replaced, each step under a load of the clients that it is for,
 with the history checker beside it. On hosts of this module's own.
 
-test_secured_by_playbook looks at what each step does; this at what clients see. The figures go to the file that FIGURES
-names, if it does; docs/figures/security.json is such a file.
+test_secured_by_playbook looks at what each step does; this at what clients see.
 """
 
 import json
