@@ -51,6 +51,7 @@ step:
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 LOCK = ".install.lock"
 MODE = 0o644
+# Less than a release takes.
+LITTLE_MB = 150
 # Hardened hosts set root's to 027 or 077: the brokers' user could not start a command of its release.
 UMASK = 0o022
 
@@ -86,6 +89,10 @@ def install(module: AnsibleModule, directory: Path, done: Path) -> bool:
             code, out, error = module.run_command(argv)
             if code != 0:
                 said = (error or out).strip() or f"{argv[0]} ended with {code}"
+                # Python's venv does not tell why its pip could not be installed.
+                left_mb = shutil.disk_usage(directory).free >> 20
+                if left_mb < LITTLE_MB:
+                    said = f"{said} There are {left_mb} MB left on its disk"
                 module.fail_json(msg=f"{directory}: could not {step}: {said}", step=step)
         # In one step, so that it is never there without its words.
         made = done.with_name(f"{done.name}.made")

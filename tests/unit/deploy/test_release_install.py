@@ -45,8 +45,8 @@ class Release:
         )
         self._python.chmod(0o755)
 
-    def install(self, umask=0o022, **more):
-        """A run that installs it, begun."""
+    def install(self, umask=0o022, before="", **more):
+        """A run that installs it, begun; `before` is code that the module finds done."""
         wanted = {
             "directory": str(self.directory),
             "python": str(self._python),
@@ -58,7 +58,11 @@ class Release:
         arguments.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": wanted}))
         with arguments.open() as given:
             return subprocess.Popen(
-                [sys.executable, "-c", RUN], stdin=given, stdout=subprocess.PIPE, text=True, umask=umask
+                [sys.executable, "-c", before + RUN],
+                stdin=given,
+                stdout=subprocess.PIPE,
+                text=True,
+                umask=umask,
             )
 
     @property
@@ -146,3 +150,16 @@ def test_a_release_whose_command_does_not_start_is_not_complete(release):
 def test_a_run_that_only_looks_says_what_it_would_do(release):
     assert said_by(release.install(_ansible_check_mode=True))["changed"] is True
     assert release.told == []
+
+
+@pytest.mark.parametrize(("free_mb", "is_told"), [(12, True), (5000, False)])
+def test_a_disk_that_is_nearly_full_is_told_of_with_what_failed(tmp_path, free_mb, is_told):
+    """Python's own words of it have no reason."""
+    release = Release(tmp_path)
+    release.broken.touch()
+    full = (
+        f"import shutil; shutil.disk_usage = lambda path: shutil._ntuple_diskusage(0, 0, {free_mb << 20})\n"
+    )
+    words = said_by(release.install(before=full))["msg"]
+    assert "could not install the wheels: " in words
+    assert (f"There are {free_mb} MB left on its disk" in words) is is_told
