@@ -65,7 +65,8 @@ LAB_PACKAGES := systemd-container mmdebstrap nftables iproute2 openssh-client e2
 JAVA_PACKAGES := default-jre-headless maven
 KERBEROS_PACKAGES := krb5-kdc krb5-admin-server python3-gssapi
 COMPILE_PACKAGES := gcc python3-dev
-TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) $(KERBEROS_PACKAGES) zookeeper libslf4j-java kcat procps chromium $(COMPILE_PACKAGES)
+COUNT_PACKAGES := valgrind
+TEST_PACKAGES := $(LAB_PACKAGES) $(JAVA_PACKAGES) $(KERBEROS_PACKAGES) zookeeper libslf4j-java kcat procps chromium $(COMPILE_PACKAGES) $(COUNT_PACKAGES)
 
 PLAN_FILE = $(abspath $(PLAN))
 
@@ -344,18 +345,30 @@ bench: compiled ## Measure start-up, memory, throughput, CPU per GiB, beside Apa
 	@$(PY) -m bench $(BENCH_ARGS)
 
 .PHONY: perf-check
-perf-check: setup ## Check the CPU time per request of eleven workloads against bench/guard/baseline.json (PERF_ARGS="--profile fetch-1m")
+perf-check: setup ## Count the instructions of eleven requests, and compare with bench/guard/counts.json (PERF_ARGS="--profile fetch-1m")
+	@tools/apt-ensure $(COUNT_PACKAGES)
 	@PYTHONHASHSEED=0 $(PY) -m bench.guard $(PERF_ARGS)
 
 .PHONY: perf-compiled
-perf-compiled: compiled ## The same of compiled code, against bench/guard/baseline-compiled.json
+perf-compiled: compiled ## The same of compiled code
+	@tools/apt-ensure $(COUNT_PACKAGES)
 	@cd build/compiled-checkout && PYTHONHASHSEED=0 $(PY) -m bench.guard $(PERF_ARGS)
 
 .PHONY: perf-baseline
-perf-baseline: compiled ## Renew bench/guard/baseline.json and baseline-compiled.json, to be committed with the reason
-	@PYTHONHASHSEED=0 $(PY) -m bench.guard --update
-	@cd build/compiled-checkout && PYTHONHASHSEED=0 $(PY) -m bench.guard --update
-	@cp build/compiled-checkout/bench/guard/baseline-compiled.json bench/guard/
+perf-baseline: compiled ## Renew bench/guard/counts.json of both, to be committed with the reason
+	@tools/apt-ensure $(COUNT_PACKAGES)
+	@$(PY) -m bench.guard --update
+	@cp bench/guard/counts.json build/compiled-checkout/bench/guard/
+	@cd build/compiled-checkout && $(PY) -m bench.guard --update
+	@cp build/compiled-checkout/bench/guard/counts.json bench/guard/
+
+.PHONY: perf-times
+perf-times: setup ## Measure the CPU time of the same requests on a quiet machine, against bench/guard/baseline.json (PERF_ARGS=--update)
+	@PYTHONHASHSEED=0 $(PY) -m bench.guard --times $(PERF_ARGS)
+
+.PHONY: perf-times-compiled
+perf-times-compiled: compiled ## The same of compiled code, against bench/guard/baseline-compiled.json
+	@cd build/compiled-checkout && PYTHONHASHSEED=0 $(PY) -m bench.guard --times $(PERF_ARGS)
 
 .PHONY: cost
 cost: setup ## Check the cost of many smallest elements of every array against bench/cost/table.json, then search for more expensive requests: EXAMPLES=2000 (minutes; COST_ARGS="--only=metadata*", "--update")

@@ -1,6 +1,6 @@
-"""``python -m bench.guard``: measures, compares, prints. Exits 1 on a regression, 2 when it could not check.
+"""``python -m bench.guard``: counts instructions, or with ``--times`` measures CPU time; compares and prints.
 
-See docs/benchmarks/README.md.
+Exits 1 on a regression, 2 when it could not check. See docs/benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.guard import table, verdict
+from bench.guard import callgrind, counts, table, verdict
 from bench.guard.measure import Cost, measure
 from bench.guard.profiling import profile
 from bench.guard.reference import Reference
@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             profile(stage, _chosen(stage, [options.profile])[0])
         return 0
     try:
-        return _write_baseline() if options.update else _check(options.only)
+        if options.times:
+            return _write_times() if options.update else _check_times(options.only)
+        return _write_counts() if options.update else _check_counts(options.only or ())
     except StageError as error:
         print(f"perf-check: nothing was judged: {error}")
         return 2
@@ -45,13 +47,44 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.guard", description=__doc__)
+    parser.add_argument("--times", action="store_true", help="measure CPU time, on a quiet machine")
     parser.add_argument("--update", action="store_true", help="write a new baseline instead of comparing")
     parser.add_argument("--only", action="append", metavar="WORKLOAD", help="this one alone; repeatable")
     parser.add_argument("--profile", metavar="WORKLOAD", help="show where its time goes, and compare nothing")
     return parser
 
 
-def _check(only: Sequence[str] | None) -> int:
+def _check_counts(only: Sequence[str]) -> int:
+    baseline = counts.load(_code(), counts.build())
+    if baseline is None:
+        print(
+            f"perf-check: not checked: bench/guard/counts.json has nothing of {counts.build()}, and another Python has"
+        )
+        print(
+            "other instructions. `make perf-baseline` in the commit before yours makes it the baseline of yours."
+        )
+        return 0
+    findings = counts.judge_all(callgrind.count(_known(only, baseline)), baseline, partial=bool(only))
+    print(counts.render(findings, colour=sys.stdout.isatty()))
+    for line in counts.advice(findings):
+        print(line)
+    return int(any(finding.verdict.fails for finding in findings))
+
+
+def _write_counts() -> int:
+    counted = callgrind.count()
+    before = counts.load(_code(), counts.build())
+    counts.save(_code(), counts.build(), counted)
+    print(counts.render(counts.judge_all(counted, before or counted), colour=sys.stdout.isatty()))
+    print(f"written: {counts.COUNTS_PATH}")
+    return 0
+
+
+def _code() -> str:
+    return "python" if compiled_by() == NOT_COMPILED else "compiled"
+
+
+def _check_times(only: Sequence[str] | None) -> int:
     committed = verdict.load(_baseline_path())
     machine = _cpu_model(), platform.python_version()
     baseline = committed.seen_from(*machine)
@@ -62,7 +95,7 @@ def _check(only: Sequence[str] | None) -> int:
     return int(any(finding.verdict.fails for finding in findings))
 
 
-def _write_baseline() -> int:
+def _write_times() -> int:
     runs = [_measured(None, _BASELINE_BUDGET_S) for _ in range(_BASELINE_RUNS)]
     costs = {name: [run[name] for run in runs] for name in runs[0]}
     machine = _cpu_model(), platform.python_version()
@@ -90,14 +123,17 @@ def _measured(only: Sequence[str] | None, budget_s: float | None = None) -> Mapp
 
 
 def _chosen(stage: Stage, only: Sequence[str] | None) -> list[Workload]:
-    workloads = list(all_workloads(stage))
-    if only is None:
-        return workloads
-    unknown = set(only) - {workload.name for workload in workloads}
+    workloads = {workload.name: workload for workload in all_workloads(stage)}
+    return [workloads[name] for name in _known(workloads if only is None else only, workloads)]
+
+
+def _known(names: Iterable[str], workloads: Iterable[str]) -> list[str]:
+    unknown = set(names) - set(workloads)
     if unknown:
-        names = ", ".join(workload.name for workload in workloads)
-        raise SystemExit(f"perf-check: no workload {', '.join(sorted(unknown))}; there are {names}")
-    return [workload for workload in workloads if workload.name in only]
+        raise SystemExit(
+            f"perf-check: no workload {', '.join(sorted(unknown))}; there are {', '.join(workloads)}"
+        )
+    return list(names)
 
 
 def _show(share: float) -> None:

@@ -14,7 +14,7 @@ _COLOURS: Final[Mapping[Verdict, str]] = {
     Verdict.NEW: "1;33",
     Verdict.GONE: "1;33",
 }
-_RENEW: Final = "`make perf-baseline` and commit bench/guard/baseline*.json with the reason"
+_RENEW: Final = "`make perf-times PERF_ARGS=--update` and commit bench/guard/baseline*.json with the reason"
 
 
 def render(findings: Sequence[Finding], baseline: Baseline, *, colour: bool) -> str:
@@ -44,21 +44,21 @@ def advice(findings: Sequence[Finding], *, foreign: bool) -> list[str]:
     slower = [finding for finding in findings if finding.verdict is Verdict.SLOWER]
     if slower:
         lines.append(
-            f"perf-check: dearer than the baseline: {_listed(slower)}. Find what costs by "
-            f'`make perf-check PERF_ARGS="--profile {slower[0].name}"` and mend it; if it is worth its cost, {_RENEW}.'
+            f"perf-times: dearer than the baseline: {_listed(slower)}. Find what costs by "
+            f'`make perf-times PERF_ARGS="--profile {slower[0].name}"` and mend it; if it is worth its cost, {_RENEW}.'
         )
         if foreign:
             lines.append(
-                "perf-check: baselines were taken on another CPU or Python, which is no more than a guide: does the "
-                "commit before it pass here? If not, `make perf-baseline` there adds this machine."
+                "perf-times: baselines were taken on another CPU or Python, which is no more than a guide: does the "
+                "commit before it pass here? If not, `make perf-times PERF_ARGS=--update` there adds this machine."
             )
     unknown = [finding.name for finding in findings if finding.verdict in (Verdict.NEW, Verdict.GONE)]
     if unknown:
-        lines.append(f"perf-check: workloads and baseline differ ({', '.join(unknown)}): {_RENEW}.")
+        lines.append(f"perf-times: workloads and baseline differ ({', '.join(unknown)}): {_RENEW}.")
     faster = [finding for finding in findings if finding.verdict is Verdict.FASTER]
     if faster:
         lines.append(
-            f"perf-check: cheaper than the baseline: {_listed(faster)}. To have the gain guarded, {_RENEW}."
+            f"perf-times: cheaper than the baseline: {_listed(faster)}. To have the gain guarded, {_RENEW}."
         )
     return lines
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
@@ -16,9 +15,7 @@ from bench.guard.measure import Cost
 BASELINE_PATH: Final = Path(__file__).with_name("baseline.json")
 COMPILED_PATH: Final = BASELINE_PATH.with_name("baseline-compiled.json")
 DEFAULT_TOLERANCE: Final = 0.2
-# Seconds before each further measurement of what is outside its tolerance. Another machine on the same processor slows
-# Python more than the reference, and for longer than the first two take.
-_PAUSES_S: Final = (0.0, 0.0, 15.0, 45.0)
+_MORE: Final = 2
 _ABROAD: Final = 2
 _CARRIES_OVER: Final = 0.1
 
@@ -142,21 +139,16 @@ def settle(
     measured: Callable[[Sequence[str] | None], Mapping[str, Cost]],
     baseline: Baseline,
     only: Sequence[str] | None = None,
-    pause: Callable[[float], None] = time.sleep,
 ) -> list[Finding]:
-    """Measures (None: everything) and judges.
-
-    A result outside its tolerance is measured up to twice more before it is accepted, and one that fails twice more
-    after a pause each.
-    """
+    """Measures (None: everything) and judges. A result outside its tolerance is measured up to twice more."""
     costs = {name: [cost] for name, cost in measured(only).items()}
     findings = judge_all(costs, baseline, partial=only is not None)
-    for pause_s in _PAUSES_S:
-        doubted = (Verdict.SLOWER,) if pause_s else (Verdict.SLOWER, Verdict.FASTER)
-        doubtful = [finding.name for finding in findings if finding.verdict in doubted]
+    for _ in range(_MORE):
+        doubtful = [
+            finding.name for finding in findings if finding.verdict in (Verdict.SLOWER, Verdict.FASTER)
+        ]
         if not doubtful:
-            continue
-        pause(pause_s)
+            break
         for name, cost in measured(doubtful).items():
             costs[name].append(cost)
         findings = judge_all(costs, baseline, partial=only is not None)

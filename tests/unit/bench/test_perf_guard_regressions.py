@@ -1,72 +1,34 @@
-"""The cost guard over a real broker in this process: a slowdown that is planted is found, and only where it is."""
+"""The cost guard over a real broker: a cost that is planted is found, and only where it is."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import sys
 
 import pytest
 import structlog
 
-from bench.guard.measure import Cost, measure
-from bench.guard.reference import Reference
-from bench.guard.stage import Stage, StageError, decode_answer, staged_broker
-from bench.guard.verdict import Baseline, Expected, Verdict, settle
+from bench.guard.callgrind import count
+from bench.guard.counts import Verdict, judge
+from bench.guard.stage import StageError, decode_answer, staged_broker
 from bench.guard.workloads import all_workloads
 from bench.guard.workloads.groups import GroupHeartbeat
-from bench.guard.workloads.produce import Produce
-from bench.guard.workloads.workload import Workload
 from broker.protocol.api_keys import ApiKey
-
-SLICES = 30
-MORE = 1.0
-TOLERANCE = 0.4
+from tests.unit.bench import planted_cost
 
 
-@dataclass
-class Guarded:
-    """Two workloads of different APIs over one broker."""
-
-    stage: Stage
-    workloads: Sequence[Workload]
-    reference: Reference
-
-    def measured(self, only: Sequence[str] | None = None) -> Mapping[str, Cost]:
-        chosen = [workload for workload in self.workloads if only is None or workload.name in only]
-        return measure(chosen, self.reference, budget_s=12, enough=SLICES)
-
-    def slow_down(self, api_key: ApiKey, by_ns: int) -> None:
-        """Every request of the API takes ``by_ns`` of CPU more."""
-        served = self.stage.server._apis._served[api_key]
-        handler = served.handler
-
-        def slower(request, ctx):
-            end = time.thread_time_ns() + by_ns
-            while time.thread_time_ns() < end:
-                pass
-            return handler(request, ctx)
-
-        served.handler = slower
+@pytest.mark.timeout(300)
+def test_a_handler_that_does_a_little_more_is_found_and_the_other_is_not_accused() -> None:
+    counts = count(program=(sys.executable, "-m", planted_cost.__name__))
+    verdicts = {
+        name: judge(name, counts[planted_cost.after(name)], counts[name]).verdict
+        for name in ("produce", "heartbeat")
+    }
+    assert verdicts == {"produce": Verdict.DEARER, "heartbeat": Verdict.STEADY}
 
 
-@pytest.fixture
-def guarded() -> Iterator[Guarded]:
-    with (
-        structlog.testing.capture_logs(),
-        staged_broker() as stage,
-        Reference(None) as reference,
-    ):
-        produce = Produce(stage, "produce", 16 * 1024, acks=1, moving_share=0.4, per_slice=20)
-        yield Guarded(stage, [produce, GroupHeartbeat(stage)], reference)
-
-
-def test_a_handler_that_costs_twice_as_much_is_found_and_the_other_is_not_accused(guarded) -> None:
-    before = guarded.measured()
-    baseline = Baseline("", "", {name: Expected(cost.ratio, TOLERANCE) for name, cost in before.items()})
-    guarded.slow_down(ApiKey.PRODUCE, int(MORE * before["produce"].cpu_us * 1000))
-    verdicts = {finding.name: finding.verdict for finding in settle(guarded.measured, baseline, pause=print)}
-    assert verdicts == {"produce": Verdict.SLOWER, "heartbeat": Verdict.STEADY}
+def test_a_program_that_fails_under_valgrind_is_no_count() -> None:
+    with pytest.raises(StageError, match=r"(?s)failed under valgrind.*no such thing"):
+        count(program=(sys.executable, "-c", "raise SystemExit('no such thing')"))
 
 
 def test_every_workload_is_answered_without_an_error() -> None:
@@ -80,10 +42,11 @@ def test_every_workload_is_answered_without_an_error() -> None:
             workload.check()
 
 
-def test_an_error_in_an_answer_is_no_measurement(guarded) -> None:
-    heartbeat = guarded.workloads[1]
-    heartbeat.request()
-    answer = bytearray(heartbeat.client.answer)
-    answer[-3:-1] = b"\x00\x19"  # UNKNOWN_MEMBER_ID
-    with pytest.raises(StageError, match="HEARTBEAT"):
-        decode_answer(ApiKey.HEARTBEAT, 4, memoryview(answer))
+def test_an_error_in_an_answer_is_no_measurement() -> None:
+    with structlog.testing.capture_logs(), staged_broker() as stage:
+        heartbeat = GroupHeartbeat(stage)
+        heartbeat.request()
+        answer = bytearray(heartbeat.client.answer)
+        answer[-3:-1] = b"\x00\x19"  # UNKNOWN_MEMBER_ID
+        with pytest.raises(StageError, match="HEARTBEAT"):
+            decode_answer(ApiKey.HEARTBEAT, 4, memoryview(answer))
