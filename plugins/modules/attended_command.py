@@ -24,7 +24,7 @@ options:
     elements: str
     required: true
   stdin:
-    description: What it reads.
+    description: What it reads. No output of Ansible shows it.
     type: str
     default: ""
 """
@@ -97,7 +97,7 @@ def main() -> None:
     module = AnsibleModule(
         {
             "argv": {"type": "list", "elements": "str", "required": True},
-            "stdin": {"type": "str", "default": ""},
+            "stdin": {"type": "str", "default": "", "no_log": True},
         }
     )
     try:

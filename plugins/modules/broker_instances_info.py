@@ -14,10 +14,13 @@ author: The Landline authors (!UNKNOWN)
 options:
   brokers:
     description:
-      - The wanted brokers, each with id, unit, url, fingerprint, config (its properties file), properties and
-        data_dirs.
+      - The wanted brokers, each with id, unit, url, fingerprint, config (its properties file) and data_dirs.
     type: list
     elements: dict
+    required: true
+  properties:
+    description: The properties that the brokers are to have, by unit, as JSON. No output of Ansible shows them.
+    type: str
     required: true
   config_dir:
     description: Directory of the properties files.
@@ -66,6 +69,7 @@ EXAMPLES = """
 - name: Look how they run
   landline.cluster.broker_instances_info:
     brokers: "{{ broker_all }}"
+    properties: '{"landline-broker@1.service": {"broker.id": "1"}}'
     config_dir: /etc/landline
     release_done: /opt/landline/releases/0.1.0-abc/.installed
 """
@@ -142,6 +146,7 @@ unjudged:
   returned: always
 """
 
+import json
 import re
 import socket
 import subprocess
@@ -196,14 +201,14 @@ def seen(broker: dict[str, Any], timeout_s: float, ca_file: str | None = None, t
     return Seen("controller" if status.get("is_controller") else "others", https, status)
 
 
-def must_reload(broker: Mapping[str, Any], status: Mapping[str, Any] | None) -> bool:
+def must_reload(config: str, properties: Mapping[str, str], status: Mapping[str, Any] | None) -> bool:
     """Returns whether a broker that needs no restart goes by other settings than it should: its file is to
     change, or has changed and was not taken up because an earlier run ended before.
     """
-    if not is_written(broker["config"], broker["properties"]):
+    if not is_written(config, properties):
         return True
     loaded = loaded_version(status)
-    return loaded is not None and loaded != version_of(broker["config"])
+    return loaded is not None and loaded != version_of(config)
 
 
 def takes_reloads(status: Mapping[str, Any] | None) -> bool:
@@ -270,6 +275,7 @@ def can_go_back(before: Path) -> bool:
 def look(params: dict[str, Any]) -> dict[str, Any]:
     """Returns the module's result."""
     brokers, config_dir = params["brokers"], Path(params["config_dir"])
+    properties = json.loads(params["properties"])
     states = {broker["unit"]: state_of(broker["unit"], broker["fingerprint"]) for broker in brokers}
     running = [broker for broker in brokers if states[broker["unit"]] != "stopped"]
     ca_file, token_file = params["ca_file"], params["token_file"]
@@ -279,7 +285,8 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     reloading = [
         broker["unit"]
         for broker in running
-        if states[broker["unit"]] == "current" and must_reload(broker, looks[broker["unit"]].status)
+        if states[broker["unit"]] == "current"
+        and must_reload(broker["config"], properties[broker["unit"]], looks[broker["unit"]].status)
     ]
     # What does not reload is restarted, in its turn.
     states |= {unit: "changed" for unit in reloading if not takes_reloads(looks[unit].status)}
@@ -316,6 +323,7 @@ def main() -> None:
     module = AnsibleModule(
         {
             "brokers": {"type": "list", "elements": "dict", "required": True},
+            "properties": {"type": "str", "required": True, "no_log": True},
             "config_dir": {"type": "path", "required": True},
             "release_done": {"type": "path", "required": True},
             "ports": {"type": "list", "elements": "dict", "default": []},

@@ -22,10 +22,23 @@ options:
     type: str
     required: true
   files:
-    description: What would be written, each with path and content, and secret where no value is to be shown.
+    description: What would be written.
     type: list
     elements: dict
     required: true
+    suboptions:
+      path:
+        description: The file.
+        type: path
+        required: true
+      content:
+        description: What it is to have. Ansible shows no more of it than the lines that change.
+        type: str
+        required: true
+      secret:
+        description: Whether no value in it is to be shown.
+        type: bool
+        default: false
   salt:
     description: Salt of the digests. Those of two looks can be compared if both have the same.
     type: str
@@ -142,9 +155,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "diff": [
             line
             for file in files
-            for line in diff_of(
-                file["path"], before[file["path"]], file["content"], secret=bool(file.get("secret"))
-            )
+            for line in diff_of(file["path"], before[file["path"]], file["content"], secret=file["secret"])
         ],
         "wanted": {
             **{file["path"]: digest_of(file["content"], salt) for file in files},
@@ -165,7 +176,16 @@ def main() -> None:
         {
             "unit": {"type": "str", "required": True},
             "fingerprint": {"type": "str", "required": True},
-            "files": {"type": "list", "elements": "dict", "required": True},
+            "files": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "path": {"type": "path", "required": True},
+                    "content": {"type": "str", "required": True, "no_log": True},
+                    "secret": {"type": "bool", "default": False},
+                },
+            },
             "salt": {"type": "str", "required": True},
             "turns": {"type": "path"},
             "url": {"type": "str", "default": ""},

@@ -111,7 +111,7 @@ def test_settings_and_topics_change_without_a_restart(lab, cluster):
 def test_a_changed_setting_rolls_one_broker_at_a_time_the_controller_last(lab, cluster, replicated_topic):
     secret = "a-secret-in-the-properties"
     changes = {"num.partitions": 2, "password.encoder.secret": secret}
-    done = make("deploy", f"LAB={lab.name}", settings(changes) + " --diff")
+    done = make("deploy", f"LAB={lab.name}", settings(changes) + " --diff -vvv")
     assert "without a restart" not in done.stdout
     assert secret not in done.stdout
     assert lab.run("h1", f"journalctl --quiet --grep={secret} | grep -v journalctl", check=False).stdout == ""

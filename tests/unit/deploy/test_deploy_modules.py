@@ -139,16 +139,16 @@ def test_the_controller_is_known_by_its_own_word_and_who_serves_nobody_is_broken
 
 def test_a_broker_reloads_a_file_that_is_to_change_or_that_it_has_not_taken_up(tmp_path):
     path, properties = tmp_path / "broker-1.properties", {"a": "1", "b": "2"}
-    wanted = {"config": str(path), "properties": properties}
+    config = str(path)
     path.write_text("# by hand\n# or not\na=1\nb=2\n")
-    loaded = {"config_file": {"version": broker_status.version_of(str(path))}}
-    assert not instances.must_reload(wanted, loaded)
-    assert instances.must_reload({**wanted, "properties": {**properties, "b": "3"}}, loaded)
-    assert instances.must_reload(wanted, {"config_file": {"version": "of the one before"}})
+    loaded = {"config_file": {"version": broker_status.version_of(config)}}
+    assert not instances.must_reload(config, properties, loaded)
+    assert instances.must_reload(config, {**properties, "b": "3"}, loaded)
+    assert instances.must_reload(config, properties, {"config_file": {"version": "of the one before"}})
     for silent in (None, {}, {"config_file": None}):  # it does not say what it goes by
-        assert not instances.must_reload(wanted, silent)
+        assert not instances.must_reload(config, properties, silent)
     path.unlink()
-    assert instances.must_reload(wanted, loaded)
+    assert instances.must_reload(config, properties, loaded)
 
 
 def test_a_value_of_several_lines_is_as_the_template_writes_it(tmp_path):
@@ -173,10 +173,10 @@ def test_only_a_broker_that_knows_reloads_gets_one_and_others_their_turn(tmp_pat
     path = tmp_path / "broker-1.properties"
     path.write_text("log.retention.hours=1\n")
     properties = {"log.retention.hours": "2"}
-    about = {"id": 1, "unit": "u", "fingerprint": "f", "config": str(path), "properties": properties}
+    about = {"id": 1, "unit": "u", "fingerprint": "f", "config": str(path)}
     nothing = {"ports": [], "mounts": [], "ca_file": None, "token_file": None}
     places = {"config_dir": tmp_path, "unit_dir": tmp_path, "before_dir": tmp_path / "before"}
-    params = {**nothing, **places, "release_done": path}
+    params = {**nothing, **places, "release_done": path, "properties": json.dumps({"u": properties})}
     with broker(said) as url:
         found = instances.look({**params, "brokers": [{**about, "url": url}], "timeout": 2})
     assert {each for each in ("reloading", "outdated") if found[each]} == {how}
@@ -192,6 +192,7 @@ def test_a_broker_is_unjudged_while_what_it_had_is_kept_whole(tmp_path, monkeypa
         "unit_dir": tmp_path,
         "before_dir": before,
         "release_done": done,
+        "properties": "{}",
     }
     brokers = [{"id": n, "unit": f"u{n}", "url": f"http://h:{n}", "fingerprint": "f"} for n in (1, 2)]
 

@@ -1,4 +1,4 @@
-"""No diff shows what an operator may have as a secret: neither what a file is to have nor what it had.
+"""No diff, and no -vvv, shows what an operator may have as a secret: neither what a file is to have nor what it had.
 
 Which variables are an operator's own keys and values, the roles' argument specs say: those of type dict, and lists of
 dicts.
@@ -91,6 +91,19 @@ def test_only_the_service_that_uses_it_can_read_a_file_that_may_have_secrets(rol
     assert [(each["group"], each["mode"]) for each in places] == [(group, "0640")]
 
 
+def run(directory, play, *options):
+    (directory / "play.yml").write_text(yaml.safe_dump([play]))
+    program = Path(sys.executable).with_name("ansible-playbook")
+    return subprocess.run(
+        [program, "-i", "localhost,", *options, directory / "play.yml"],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_HOME": str(directory / "ansible")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def properties_tasks():
     """The tasks of the role that write the brokers' properties."""
     tasks = list(tasks_of(yaml.safe_load((ROOT / "roles/broker/tasks/configure.yml").read_text())))
@@ -125,16 +138,7 @@ def test_a_brokers_properties_are_shown_unless_they_have_or_had_a_password(tmp_p
         "vars": {"broker_to_configure": brokers, "ansible_become": False, "ansible_managed": "ours"},
         "tasks": tasks,
     }
-    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
-    program = Path(sys.executable).with_name("ansible-playbook")
-    done = subprocess.run(
-        [program, "-i", "localhost,", "--diff", tmp_path / "play.yml"],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_HOME": str(tmp_path / "ansible")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(tmp_path, play, "--diff")
     assert done.returncode == 0, done.stdout + done.stderr
     assert next(iter(after)) in config.read_text()
     assert ("+num.partitions=2" in done.stdout) is is_shown
@@ -154,3 +158,64 @@ def test_no_module_that_gets_a_files_content_writes_it_to_the_journal():
         if "lookup('ansible.builtin.template'" in tasks:
             told = yaml.safe_load((role / "vars/main.yml").read_text())
             assert told.get("ansible_no_target_syslog") is True, role.name
+
+
+# Their arguments that get properties are no_log, which hides no more than the whole text.
+TOLD_IN_CONFIDENCE = {
+    "landline.cluster.attended_command": "stdin",
+    "landline.cluster.planned_files_info": "files",
+    "landline.cluster.broker_instances_info": "properties",
+}
+
+
+@pytest.mark.parametrize("module", TOLD_IN_CONFIDENCE)
+def test_verbose_output_shows_no_properties_that_a_module_gets(tmp_path, module):
+    text = "ssl.key.password=hidden-3\nnum.partitions=1\n"
+    properties = {"landline-broker@1.service": {"ssl.key.password": "hidden-3", "num.partitions": "1"}}
+    arguments = {
+        "stdin": {"argv": ["wc", "-l"], "stdin": text},
+        "files": {"unit": "u", "fingerprint": "f", "salt": "s", "files": [{"path": "/x", "content": text}]},
+        "properties": {
+            "properties": json.dumps(properties),
+            "brokers": [],
+            "config_dir": "/x",
+            "release_done": "/x",
+        },
+    }[TOLD_IN_CONFIDENCE[module]]
+    # Whether it fails, as without systemd, or not: what it got is shown.
+    task = {"name": "Tell", module: arguments, "register": "told", "failed_when": False}
+    play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "tasks": [task]}
+    done = run(tmp_path, play, "-vvv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER" in done.stdout
+    assert "hidden-3" not in done.stdout + done.stderr
+
+
+def broker_tasks():
+    for path in sorted((ROOT / "roles/broker/tasks").glob("*.yml")):
+        yield from ((path.name, task) for task in tasks_of(yaml.safe_load(path.read_text())))
+
+
+def test_only_modules_that_keep_them_to_themselves_get_properties():
+    getting = [(name, task) for name, task in broker_tasks() if "broker.properties.j2')" in json.dumps(task)]
+    assert len(getting) > 4
+    for name, task in getting:
+        assert "block" in task or set(TOLD_IN_CONFIDENCE) & set(task), (name, task["name"])
+    modules = [
+        (name, task, key, task[key]["brokers"])
+        for name, task in broker_tasks()
+        for key in task
+        if isinstance(task[key], dict) and "brokers" in task[key] and key.startswith("landline.")
+    ]
+    assert len(modules) > 4
+    for name, task, _, brokers in modules:
+        assert "broker_without_properties" in brokers, (name, task["name"])
+
+
+def test_no_fact_that_has_properties_is_shown():
+    facts = [
+        (name, task)
+        for name, task in broker_tasks()
+        if "broker_all" in task.get("ansible.builtin.set_fact", {})
+    ]
+    assert [(name, task["no_log"]) for name, task in facts] == [("inspect.yml", True)]
