@@ -32,7 +32,9 @@ class LogOffsets:
     def begin_at(self, offset: int) -> None:
         """Moves the log start to ``offset``, not past its end, unless the log already begins later."""
         self.start = max(self.start, offset)
-        self.high_watermark = max(self.high_watermark, self.start)
+        # Not by max(): what another thread sets between its reading and writing would be taken back.
+        if self.high_watermark < self.start:  # noqa: PLR1730
+            self.high_watermark = self.start
 
     def restart_at(self, offset: int) -> None:
         """Makes the log empty, beginning at ``offset``."""

@@ -23,7 +23,8 @@ class ReplicaFetcherManager:
 
     @property
     def partition_count(self) -> int:
-        return sum(len(fetcher) for fetcher in self._fetchers.values())
+        """For metrics, which do not wait for a thread that is stopped."""
+        return sum(len(fetcher) for fetcher in list(self._fetchers.values()))
 
     def add(self, by_leader: Mapping[int, Iterable[Followed]]) -> None:
         """Starts to fetch partitions, on new threads if needed."""
