@@ -14,6 +14,7 @@ HOURS = "takes minutes to hours"
 PART = "is what runs this test, or a part of it"
 MEASURED = "needs a comparison, which takes hours"
 ELSEWHERE = "is typed on a host, not on the controller"
+QUIET = "judges times, for which nothing else may run"
 MOVES = "moves partitions; tests/cluster/test_moves.py does"
 PLAYBOOK = ".venv/bin/ansible-playbook --help"
 LAB = ".venv/bin/lab exec default h1 --"
@@ -65,6 +66,9 @@ VERBS: Final = {
     "decommission": Verb(MOVES, PLAYBOOK),
     "replace": Verb(MOVES),
     "perf-check": Verb(PART, ".venv/bin/python -m bench.guard --help"),
+    "perf-compiled": Verb(PART, ".venv/bin/python -m bench.guard --help"),
+    "perf-times": Verb(QUIET, ".venv/bin/python -m bench.guard --help"),
+    "perf-times-compiled": Verb(QUIET, ".venv/bin/python -m bench.guard --help"),
     "perf-baseline": Verb("writes a committed file"),
     "cost": Verb(PART, ".venv/bin/python -m bench.cost --help"),
     "bench": Verb(HOURS, ".venv/bin/python -m bench --help"),
