@@ -10,6 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from bench.guard.table import painted
+
 COUNTS_PATH: Final = Path(__file__).with_name("counts.json")
 # Runs of the same code differ by less than a fifth of it, see docs/benchmarks/README.md.
 TOLERANCE: Final = 0.03
@@ -91,7 +93,7 @@ def judge_all(counts: Baseline, baseline: Baseline, *, partial: bool = False) ->
 def render(findings: Sequence[Finding], *, colour: bool) -> str:
     """The table."""
     head = f"{'workload':<20}{'instructions':>14}{'baseline':>12}{'change':>9}{'calls':>9}{'baseline':>10}"
-    return "\n".join([_painted(head, "1", colour), *(_line(finding, colour) for finding in findings)])
+    return "\n".join([painted(head, "1", colour), *(_line(finding, colour) for finding in findings)])
 
 
 def _line(finding: Finding, colour: bool) -> str:
@@ -102,7 +104,7 @@ def _line(finding: Finding, colour: bool) -> str:
         f"{f'{count.instructions:,}' if count else '-':>14}{f'{expected.instructions:,}' if expected else '-':>12}"
         f"{change:>9}"
         f"{f'{count.system_calls:.1f}' if count else '-':>9}{f'{expected.system_calls:.1f}' if expected else '-':>10}"
-        f"   {_painted(finding.verdict.value, _COLOURS[finding.verdict.value], colour)}"
+        f"   {painted(finding.verdict.value, _COLOURS[finding.verdict.value], colour)}"
     )
 
 
@@ -128,10 +130,6 @@ def advice(findings: Sequence[Finding]) -> list[str]:
 
 def _listed(findings: Sequence[Finding]) -> str:
     return ", ".join(finding.name for finding in findings)
-
-
-def _painted(text: str, code: str, colour: bool) -> str:
-    return f"\033[{code}m{text}\033[0m" if colour else text
 
 
 def load(code: str, of_build: str, path: Path = COUNTS_PATH) -> Baseline | None:

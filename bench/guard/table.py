@@ -21,7 +21,7 @@ def render(findings: Sequence[Finding], baseline: Baseline, *, colour: bool) -> 
     """The table."""
     origin = f"{baseline.cpu}, Python {baseline.python}" if baseline.cpu else "none yet"
     lines = [
-        _painted(f"{'workload':<20}{'µs/request':>11}{'ratio':>9}{'baseline':>10}{'change':>9}", "1", colour)
+        painted(f"{'workload':<20}{'µs/request':>11}{'ratio':>9}{'baseline':>10}{'change':>9}", "1", colour)
         + f"   (baseline: {origin})"
     ]
     for finding in findings:
@@ -32,7 +32,7 @@ def render(findings: Sequence[Finding], baseline: Baseline, *, colour: bool) -> 
             + (f"{'-':>10}" if expected is None else f"{expected.ratio:>10.3f}")
             + (f"{'-':>9}" if factor is None else f"{100 * (factor - 1):>+8.1f}%")
             + "   "
-            + _painted(finding.verdict.value, _COLOURS[finding.verdict], colour)
+            + painted(finding.verdict.value, _COLOURS[finding.verdict], colour)
             + (f" (measured {finding.attempts} times)" if finding.attempts > 1 else "")
         )
     return "\n".join(lines)
@@ -67,5 +67,6 @@ def _listed(findings: Sequence[Finding]) -> str:
     return ", ".join(f"{finding.name} {finding.factor or 0:.2f} times" for finding in findings)
 
 
-def _painted(text: str, code: str, colour: bool) -> str:
+def painted(text: str, code: str, colour: bool) -> str:
+    """The text in a terminal's colour, if one is wanted."""
     return f"\033[{code}m{text}\033[0m" if colour else text
