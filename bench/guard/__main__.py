@@ -55,13 +55,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check_counts(only: Sequence[str]) -> int:
-    baseline = counts.load(_code(), counts.build())
+    build = counts.build()
+    baseline = counts.load(_code(), build)
     if baseline is None:
         print(
-            f"perf-check: not checked: bench/guard/counts.json has nothing of {counts.build()}, and another Python has"
-        )
-        print(
-            "other instructions. `make perf-baseline` in the commit before yours makes it the baseline of yours."
+            f"perf-check: not checked: bench/guard/counts.json has nothing of {build}, and another Python has other "
+            "instructions. `make perf-baseline` in the commit before yours makes it the baseline of yours."
         )
         return 0
     findings = counts.judge_all(callgrind.count(_known(only, baseline)), baseline, partial=bool(only))
