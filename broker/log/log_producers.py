@@ -121,6 +121,16 @@ class LogProducers:
         directory = self._context.directory
         producer_replay.remove_snapshots(directory, snapshot_offsets(directory), after=after, before=before)
 
+    def remove_snapshots_of_joined(self, segments: Sequence[Segment]) -> None:
+        """Unlinks the snapshots within all but the first of ``segments``, which are one segment now. As in Kafka, a segment
+        has one snapshot at most, so that a log that is compacted for years has no more of them than segments; the
+        latest stays, for a start reads on from it. Raises OSError.
+        """
+        directory = self._context.directory
+        if len(segments) > 1:
+            first, end = segments[1].base_offset, segments[-1].limit
+            producer_replay.remove_snapshots_between(directory, snapshot_offsets(directory), first, end)
+
     # -- the state
 
     def rebuild(

@@ -221,4 +221,6 @@ class LogTrimmer:
                     raise
             with segments.changing(), self._context.failing("replace segments of", torn=True):
                 segments.replace(old, new)
+            with self._context.failing("replace segments of"):
+                self._producers.remove_snapshots_of_joined(old)
             return True

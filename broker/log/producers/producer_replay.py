@@ -231,3 +231,12 @@ def remove_snapshots(
     for offset in snapshots:
         if (after is not None and offset > after) or (before is not None and offset < before):
             snapshot_path(directory, offset).unlink(missing_ok=True)
+
+
+def remove_snapshots_between(directory: Path, snapshots: Sequence[int], first: int, end: int) -> None:
+    """Unlinks the ``snapshots`` (offsets, rising) from ``first`` up to ``end``, but never the latest of all.
+    Raises OSError.
+    """
+    for offset in snapshots[:-1]:
+        if first <= offset < end:
+            snapshot_path(directory, offset).unlink(missing_ok=True)

@@ -21,6 +21,7 @@ from broker.log.cleaning.cleaner import clean_log
 from broker.log.cleaning.io_pace import CleaningAborted, IoPace
 from broker.log.cleaning.offset_map import OffsetMap
 from broker.log.log_manager import LogManager, LogManagerSettings
+from broker.log.producers.producer_snapshot import snapshot_offsets
 from broker.log.segments.batch_file import INT32_MAX
 from broker.record.batch import Record, build_batch, iter_batches, read_records
 from broker.record.records import LONG_MAX
@@ -217,6 +218,19 @@ def test_the_last_batch_of_a_producer_stays_for_its_sequence(tmp_path):
         path.unlink()
     again = open_log(tmp_path, COMPACT, clean=False)
     assert again.producer_state.producers[9].last_sequence == 2
+
+
+def test_segments_that_were_joined_leave_no_snapshots_of_their_producers(tmp_path):
+    log = open_log(tmp_path, COMPACT)
+    for n in range(200):
+        put(log, b"k%d" % (n % 5), b"v%d" % n, producer_id=9, producer_epoch=0, base_sequence=n)
+    before = snapshot_offsets(log.dir)
+    clean(log)
+    clean(log)  # joins what the first made small
+    bases = [segment.base_offset for segment in log.segments]
+    assert snapshot_offsets(log.dir) == [offset for offset in bases if offset in before]
+    assert len(bases) < len(before) / 3
+    assert open_log(tmp_path, COMPACT, clean=False).producer_state.producers[9].last_sequence == 199
 
 
 def test_records_of_aborted_transactions_neither_stay_nor_shadow(tmp_path):
