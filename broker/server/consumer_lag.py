@@ -175,11 +175,19 @@ class ConsumerLag:
         try:
             # The offsets come first: an end that is read later is not before them.
             groups, left_out = self._committed(self._most)
-            ends = self._ends.find({partition for group in groups for partition in group.offsets})
+            ends = self._find({partition for group in groups for partition in group.offsets})
             self._snapshot = LagSnapshot(tuple(lag_of(group, ends) for group in groups), left_out)
         except Exception:  # the next round may work
             self._snapshot = None
             _log.exception("consumer_lag_failed")
+
+    def _find(self, wanted: set[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The ends of the partitions. None at all if looking fails: the lags are unknown then, and counted as such."""
+        try:
+            return self._ends.find(wanted)
+        except Exception:  # the next round may work
+            _log.exception("consumer_lag_failed")
+            return {}
 
 
 def start_consumer_lag(

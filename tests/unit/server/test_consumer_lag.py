@@ -157,18 +157,35 @@ def test_a_leader_that_hangs_holds_up_only_the_first_look(
     assert lag.current().state is LagState.KNOWN
 
 
-def test_an_error_costs_one_round(
+def test_an_error_makes_the_lags_unknown_and_costs_one_round(
     harness: Harness, ends: Ends, lag: ConsumerLag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer_lag, "PERIOD_S", 0.01)
     harness.commit({TP: 70})
     good, ends.known = ends.known, None  # type: ignore[assignment]
     with capture_logs() as lines:
-        lag.current()
-        wait_until(lambda: lines, what="it is logged")
+        assert "\nlandline_consumergroup_lag_unknown 1.0\n" in page(
+            lag
+        )  # which raises ConsumerGroupLagIncomplete
         ends.known = good
-        wait_until(lambda: lag.current().groups, what="the next round works")
+        wait_until(lambda: lag.current().groups[0].total, what="the next round works")
     assert lines[0]["event"] == "consumer_lag_failed"
+
+
+def test_an_error_of_the_coordinator_costs_one_round(
+    ends: Ends, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_lag, "PERIOD_S", 0.01)
+    answers: list[tuple[tuple[CommittedOffsets, ...], int]] = []
+    lag = ConsumerLag(lambda most: answers[0], ends, most=10, clock=clock)  # type: ignore[arg-type]
+    try:
+        with capture_logs() as lines:
+            assert lag.current().state is LagState.LATER
+            answers.append(((CommittedOffsets("g", "Empty", 0, {TP: 70}),), 0))
+            wait_until(lambda: lag.current().groups, what="the next round works")
+        assert lines[0]["event"] == "consumer_lag_failed"
+    finally:
+        lag.shutdown()
 
 
 def test_a_limit_of_0_turns_it_off(harness: Harness, ends: Ends, clock: ManualClock) -> None:
