@@ -18,7 +18,7 @@ from broker.log.producers.markers import read_marker
 from broker.log.producers.producer_snapshot import encode_snapshot, snapshot_offsets
 from broker.log.producers.producer_state import ProducerEntry, ProducerStateManager
 from broker.log.producers.verification import NOT_VERIFIED, VerificationGuard
-from broker.log.segments.segment import AppendedBatch
+from broker.log.segments.segment import AppendedBatch, Segment
 from broker.record.header import BatchHeader
 from broker.utils.scheduler import KafkaScheduler
 
@@ -122,9 +122,9 @@ class LogProducers:
         producer_replay.remove_snapshots(directory, snapshot_offsets(directory), after=after, before=before)
 
     def remove_snapshots_of_joined(self, segments: Sequence[Segment]) -> None:
-        """Unlinks the snapshots within all but the first of ``segments``, which are one segment now. As in Kafka, a segment
-        has one snapshot at most, so that a log that is compacted for years has no more of them than segments; the
-        latest stays, for a start reads on from it. Raises OSError.
+        """Unlinks the snapshots within all but the first of ``segments``, which are one segment now, as Kafka does:
+        a log that is compacted for years has no more of them than segments. The latest stays, for a start reads on
+        from it. Raises OSError.
         """
         directory = self._context.directory
         if len(segments) > 1:
