@@ -31,6 +31,7 @@ from broker.zookeeper.store import (
     SetData,
     Stat,
     StoreError,
+    TooLargeError,
     Watch,
 )
 from broker.zookeeper.znodes import (
@@ -192,7 +193,8 @@ class ClusterStore(ConfigStore):
         """Writes config and assignment; the controller sees the topic and does the rest. Returns the
         topic id.
 
-        Raises :class:`NodeExistsError` if the topic already exists.
+        Raises :class:`NodeExistsError` if the topic already exists, :class:`TooLargeError` if ZooKeeper does not take its
+        assignment; then it leaves nothing.
         """
         topic_id = znodes.random_uuid()
         self.set_entity_config("topics", topic, config)
@@ -204,6 +206,9 @@ class ClusterStore(ConfigStore):
             found = self.topic_assignment(topic)
             if found is None or found.topic_id != topic_id:
                 raise
+        except TooLargeError:
+            self.remove_entity_config("topics", topic)
+            raise
         return topic_id
 
     def set_topic_assignment(self, topic: str, assignment: TopicAssignment) -> None:

@@ -282,6 +282,14 @@ def test_what_is_too_large_for_a_znode_is_refused_and_the_rest_is_done(broker: B
     )
 
 
+def test_a_topic_that_is_too_large_for_its_znode_leaves_no_config(broker: Broker) -> None:
+    broker.failing.error, broker.failing.only = TooLargeError, "create /brokers/topics/new"
+    fields = {"topics": [creates("new")], "timeout": 1000, "validate_only": False}
+    (refused,) = broker.ask(ApiKey.CREATE_TOPICS, fields).topics
+    assert refused.error_code.value == Errors.POLICY_VIOLATION
+    assert "new" not in broker.store.entity_names("topics")
+
+
 def test_acls_that_could_not_be_read_are_not_said_to_be_none(broker: Broker) -> None:
     """An administrator who takes a right away must not be told that there was nothing to take."""
     assert (
