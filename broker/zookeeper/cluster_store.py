@@ -193,8 +193,8 @@ class ClusterStore(ConfigStore):
         """Writes config and assignment; the controller sees the topic and does the rest. Returns the
         topic id.
 
-        Raises :class:`NodeExistsError` if the topic already exists, :class:`TooLargeError` if ZooKeeper does not take its
-        assignment; then it leaves nothing.
+        Raises :class:`NodeExistsError` if the topic already exists. Raises :class:`TooLargeError` and leaves nothing if
+        ZooKeeper does not take the assignment.
         """
         topic_id = znodes.random_uuid()
         self.set_entity_config("topics", topic, config)

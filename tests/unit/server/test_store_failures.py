@@ -284,9 +284,8 @@ def test_what_is_too_large_for_a_znode_is_refused_and_the_rest_is_done(broker: B
 
 def test_a_topic_that_is_too_large_for_its_znode_leaves_no_config(broker: Broker) -> None:
     broker.failing.error, broker.failing.only = TooLargeError, "create /brokers/topics/new"
-    fields = {"topics": [creates("new")], "timeout": 1000, "validate_only": False}
-    (refused,) = broker.ask(ApiKey.CREATE_TOPICS, fields).topics
-    assert refused.error_code.value == Errors.POLICY_VIOLATION
+    with pytest.raises(TooLargeError):
+        broker.store.create_topic("new", {0: (1,)}, {"retention.ms": "5"})
     assert "new" not in broker.store.entity_names("topics")
 
 
