@@ -2,7 +2,7 @@
 
     .venv/bin/python -m tools.move_figures
 
-`MOVES_FIGURES=1 make cluster-test TEST_ARGS="-k test_moves"` records anew.
+`MOVES_FIGURES=1 make day-two TEST_ARGS="-k test_moves"` records anew.
 """
 
 from __future__ import annotations

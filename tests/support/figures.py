@@ -1,4 +1,4 @@
-"""Keeps what a test measured, for the documentation: `FIGURES=docs/figures make test-cluster` writes it again."""
+"""Keeps what a test measured, for the documentation: `FIGURES=docs/figures make day-two` writes it again."""
 
 from __future__ import annotations
 

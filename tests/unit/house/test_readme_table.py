@@ -44,14 +44,13 @@ def test_each_thing_that_landline_has_is_shown_by_a_test():
     assert len(told) > 15
     assert all(len(row) == 5 for row in told)
     claims = [row[1] for row in told if "✔" in row[1]]
-    shown = [HAS.fullmatch(claim) for claim in claims]
-    assert all(shown), claims
-    assert [found[2] for found in shown if found and found[2] not in functions_in(found[1])] == []
+    assert [claim for claim in claims if HAS.sub("", claim).strip()] == []
+    shown = [found for claim in claims for found in HAS.findall(claim)]
+    assert [name for file, name in shown if name not in functions_in(file)] == []
 
 
 def test_it_says_of_how_many_things_the_test_is_not_one_of_make_test():
-    shown = [HAS.fullmatch(row[1]) for row in rows()]
-    later = [found for found in shown if found and is_of_day_two(found[1], found[2])]
+    later = [row for row in rows() if any(is_of_day_two(*found) for found in HAS.findall(row[1]))]
     words = {7: "seven", 8: "eight", 9: "nine", 10: "ten"}[len(later)]
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert f"The tests of {words} rows (" in text
