@@ -126,6 +126,14 @@ def why_worse(broker_id: int, own: Sequence[Look], others: Sequence[Sequence[Loo
     return [*found, *_errors(load, beside), *(slow[request] for request in sorted(slow))]
 
 
+def judged_by_time(own: Sequence[Look]) -> list[str]:
+    """Returns the requests that a broker had enough of to say whether they were slow."""
+    looks = [look for look in own if look.process == own[-1].process]
+    return sorted(
+        name for name, count in load_between(looks[0], looks[-1]).requests.items() if count >= ENOUGH
+    )
+
+
 def _partitions(broker_id: int, own: Sequence[Look], others: Sequence[Sequence[Look]]) -> Iterable[str]:
     """Partitions whose replication suffers by this broker in the last two looks, and did not in the first one."""
 

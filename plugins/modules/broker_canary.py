@@ -52,6 +52,11 @@ compared:
   description: Number of the other brokers that it was compared with.
   type: int
   returned: success
+requests:
+  description: The requests that it had enough of to say whether they were slow.
+  type: list
+  elements: str
+  returned: success
 reasons:
   description: In words, why it is worse.
   type: list
@@ -75,6 +80,7 @@ from ansible_collections.landline.cluster.plugins.module_utils.canary import (
     SERVES,
     Look,
     Process,
+    judged_by_time,
     look_of,
     why_worse,
 )
@@ -151,7 +157,9 @@ def main() -> None:
     reasons = why_worse(int(params["broker"]["id"]), own, beside)
     if reasons:
         module.fail_json(msg="; ".join(reasons), reasons=reasons)
-    module.exit_json(changed=False, compared=sum(len(looks) > 1 for looks in beside))
+    module.exit_json(
+        changed=False, compared=sum(len(looks) > 1 for looks in beside), requests=judged_by_time(own)
+    )
 
 
 if __name__ == "__main__":

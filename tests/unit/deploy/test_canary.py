@@ -158,6 +158,12 @@ def test_what_a_broker_did_before_it_was_watched_does_not_count():
     assert why(own, FINE) == []
 
 
+def test_it_is_told_of_which_requests_there_were_enough_to_judge():
+    assert canary.judged_by_time(FINE) == ["PRODUCE"]
+    assert canary.judged_by_time([look(), look(produce=19.0)]) == []
+    assert canary.judged_by_time([look(), look(produce=100.0), look(process="b")]) == []
+
+
 def test_those_that_do_not_answer_are_not_compared():
     with http_broker({"state": "RunningAsBroker", "leading": []}) as url:
         params = {
