@@ -4,6 +4,7 @@ which the last ones were applied.
 
 import json
 import shlex
+import statistics
 import time
 
 import pytest
@@ -30,7 +31,6 @@ def test_a_plan_says_what_its_roll_does_and_how_long_it_takes(lab, tmp_path):
         if plan["is_measured"]:
             print(f"planned {plan['seconds']} s, took {took_s:.1f} s: {plan['parts_s']}")
             errors.append(abs(plan["seconds"] - took_s) / took_s)
-            if errors[-1] <= 0.2:  # what others do to the machine meanwhile, no plan knows
-                break
     make("deploy", f"LAB={lab.name}", "ANSIBLE_ARGS=--tags broker")
-    assert min(errors) <= 0.2, errors
+    # The median of five: what others do to the machine meanwhile, no plan knows.
+    assert statistics.median(errors) <= 0.2, errors
