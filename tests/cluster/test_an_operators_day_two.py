@@ -72,7 +72,6 @@ class Site:
         said = " ".join(arguments)
         if not tasks:
             dry = self.play(verb, *more, arguments=f"{said} --check")
-            assert set(changed(dry).values()) == {0} or verb not in {"backup", "support-bundle"}
             tasks = len(re.findall(A_TASK, dry, re.MULTILINE))
         for _ in range(ROUNDS):
             for how in ("^C", "lost ssh"):
