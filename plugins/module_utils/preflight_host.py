@@ -28,6 +28,10 @@ _LOGIN = re.compile(
     r"|temporary failure in name|name or service not known|too open",
     re.IGNORECASE,
 )
+# What Python says where it can write no file, and ssh as it ends.
+_NO_ROOM = re.compile(r"no usable temporary directory|no space left", re.IGNORECASE)
+_CLOSED = re.compile(r"(shared )?connection to .* closed\.?", re.IGNORECASE)
+_MOST_SAID = 200
 
 
 def needs(host: Host, key: str) -> Iterable[tuple[Mapping[str, Any], Any]]:
@@ -51,12 +55,26 @@ def reach(host: Host, some_run: bool) -> Faults:
         return []
     words = " ".join(str(host["seen"].get("msg") or "no answer").split()).removeprefix("Task failed: ")
     if not host["seen"].get("unreachable"):
-        return [(f"could not be looked at: {words}", FAULT)]
+        return [(f"could not be looked at: {words}{_last_said(host['seen'])}", FAULT)]
     if _LOGIN.search(words):
         return [(f"no login: {words}", FAULT)]
     if some_run:
         return [(f"not reached, and left out: {words}", WARNING)]
     return [(f"not reached, in a cluster that is still to be made: {words}", FAULT)]
+
+
+def _last_said(seen: Mapping[str, Any]) -> str:
+    """The last line that came instead of a result, which Ansible's own words leave out: Python's error, mostly."""
+    lines = [
+        " ".join(line.split())
+        for key in ("module_stdout", "module_stderr")
+        for line in str(seen.get(key) or "").splitlines()
+    ]
+    last = next((each for each in reversed(lines) if each and not _CLOSED.fullmatch(each)), "")
+    if not last:
+        return ""
+    told = last if len(last) <= _MOST_SAID else f"{last[:_MOST_SAID]}..."
+    return f" ({told})" + (": is its disk full, or read-only?" if _NO_ROOM.search(last) else "")
 
 
 def settings(host: Host) -> Faults:

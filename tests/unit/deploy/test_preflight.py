@@ -190,6 +190,35 @@ def test_a_host_that_cannot_be_looked_at_is_a_fault(hosts):
     assert found(hosts) == [("reach", ["b"], "could not be looked at: Missing sudo password", False)]
 
 
+FULL = "FileNotFoundError: [Errno 2] No usable temporary directory found in ['/tmp', '/var/tmp']"
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "said"),
+    [
+        (
+            "",
+            f"Traceback (most recent call last):\n  raise\n{FULL}\n",
+            f"({FULL}): is its disk full, or read-only?",
+        ),
+        # With a terminal everything is on stdout, and ssh has the last word.
+        (
+            f"Traceback\r\n{FULL}\r\n",
+            "Shared connection to 192.0.2.2 closed.\r\n",
+            f"({FULL}): is its disk full,",
+        ),
+        ("", f"Error: {'x' * 1000}\n\n", f"(Error: {'x' * 193}...)"),
+    ],
+)
+def test_a_host_that_cannot_run_the_look_is_told_of_with_what_it_said(hosts, stdout, stderr, said):
+    words = "Module result deserialization failed: No start of json char found"
+    hosts[1]["seen"] = {"failed": True, "msg": words, "module_stdout": stdout, "module_stderr": stderr}
+    ((check, names, what, is_warning),) = found(hosts)
+    assert (check, names, is_warning) == ("reach", ["b"], False)
+    assert what.startswith(f"could not be looked at: {words} {said}")
+    assert len(what) < 400
+
+
 def test_what_the_roles_find_wrong_with_variables_is_said_once_for_all_hosts(hosts):
     for each in hosts:
         each["unsettled"] = [{"role": "broker", "msg": "replication factor 3,\n  of which 4 in sync"}]
