@@ -50,12 +50,20 @@ def groups(found: Mapping[str, Collection[str]], known: Sequence[str], required:
                     FAULT,
                 )
             )
-    for name in found:
+    ours = {host for name in known for host in found.get(name, ())}
+    for name, hosts in found.items():
         if name in known or name.startswith(_MADE):
             continue
         meant = like(name, known)
+        left_out = sorted(set(hosts) - ours)
         if meant and not found.get(meant):
             wrong.append(([], f"no playbook knows the group {name}: is it {meant}?", FAULT))
+        elif meant and left_out:
+            words = (
+                f"no playbook knows the group {name}: is it {meant}? Nothing is deployed to {', '.join(left_out)}, "
+                "which no group of Landline's has"
+            )
+            wrong.append(([], words, WARNING))
     return wrong
 
 

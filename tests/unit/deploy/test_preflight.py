@@ -115,6 +115,14 @@ def test_a_group_that_is_missing_or_misspelt_is_a_fault(hosts, groups, words):
     assert ("groups", [], words, False) in found(hosts, groups)
 
 
+def test_a_misspelt_group_beside_the_right_one_is_a_warning_where_its_hosts_are_left_out(hosts):
+    words = "no playbook knows the group brokres: is it brokers? Nothing is deployed to c, which no group of "
+    words += "Landline's has"
+    assert found(hosts, {**GROUPS, "brokres": ["c", "b"]}) == [("groups", [], words, True)]
+    assert found(hosts, {**GROUPS, "brokres": ["a", "b"]}) == []
+    assert found(hosts, {**GROUPS, "brokres": []}) == []
+
+
 def test_groups_of_the_operators_own_are_none(hosts):
     assert found(hosts, {**GROUPS, "backup": ["a"], "frankfurt": ["b"], "kafka": ["a", "b"]}) == []
 
