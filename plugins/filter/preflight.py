@@ -279,12 +279,17 @@ def preflight_directories(
     ]
 
 
-def preflight_of_brokers(brokers: Sequence[Mapping[str, Any]], free_mb: int) -> dict[str, Any]:
-    """Returns what the brokers of broker_instances need: their ids, data directories and ports."""
+def preflight_of_brokers(brokers: Sequence[Mapping[str, Any]], free_mb: int, unit_dir: str) -> dict[str, Any]:
+    """Returns what the brokers of broker_instances need: ids, data directories, ports. `unit_dir` has their units."""
     data_dirs = [[path.strip() for path in each["properties"]["log.dirs"].split(",")] for each in brokers]
     return {
         "ids": [each["id"] for each in brokers],
         "brokers": [{"id": b["id"], "data_dirs": dirs} for b, dirs in zip(brokers, data_dirs, strict=True)],
+        "disks": {
+            "directories": [path for each in data_dirs for path in each],
+            "units": [f"{unit_dir}/{each['unit']}" for each in brokers],
+            "set_by": "broker_data_dirs",
+        },
         "directories": preflight_directories(
             [path for each in data_dirs for path in each], "the data of brokers", free_mb, "broker_data_dir"
         ),

@@ -73,8 +73,9 @@ def missing_mounts(
     units: dict[str, str],
     fstab: set[str],
     mounted: set[str],
-) -> list[str]:
-    """Returns descriptions of the file systems that should be mounted for these directories, and are not.
+) -> dict[str, str]:
+    """Returns the mount points of the file systems that should be mounted for these directories, and are not, each with
+    a description.
 
     Those are what the inventory wants, what is in `fstab`, and what the text of a unit by its path in `units`
     says that its process had.
@@ -85,16 +86,16 @@ def missing_mounts(
     reasons.update(dict.fromkeys(fstab, "it is in /etc/fstab"))
     reasons.update({_clean(str(each)): "the inventory wants it" for each in wanted})
     there = list(dict.fromkeys(directories))
-    return [
-        f"nothing is mounted at {point} for {', '.join(below)} ({reason})"
+    return {
+        point: f"nothing is mounted at {point} for {', '.join(below)} ({reason})"
         for point, reason in sorted(reasons.items())
         if point != "/"
         and point not in mounted
         and (below := [each for each in there if is_below(each, point)])
-    ]
+    }
 
 
-def look_at_mounts(directories: Iterable[str], wanted: Iterable[str], units: Iterable[str]) -> list[str]:
+def look_at_mounts(directories: Iterable[str], wanted: Iterable[str], units: Iterable[str]) -> dict[str, str]:
     """Returns what is missing on this host, as missing_mounts does. `units` are files, which need not exist."""
     texts = {path: _text(Path(path)) for path in units}
     paths = [path for each in directories for path in (each, str(Path(each).resolve()))]

@@ -114,7 +114,9 @@ def ports(host: Host) -> Faults:
 
 
 def mounts(host: Host) -> Faults:
-    """Directories that have to be mount points, and are not; and what is mounted read-only."""
+    """Directories that have to be mount points, and are not; disks that the host itself knows of, and that are missing;
+    and what is mounted read-only.
+    """
     looked = host["seen"].get("directories", {})
     of_roles = [each for _unused, listed in needs(host, "mounts") for each in listed]
     found: Faults = [
@@ -124,6 +126,13 @@ def mounts(host: Host) -> Faults:
         )
         for each in dict.fromkeys([*host["settings"]["mounts"], *of_roles])
         if each in looked and not looked[each]["is_mount"]
+    ]
+    named = {str(each).rstrip("/") for each in (*host["settings"]["mounts"], *of_roles)}
+    to_do = "mount it. If no disk is to be there any more, change {}, or remove the line that says so"
+    found += [
+        (f"{each['what']}: {to_do.format(each['set_by'])}", FAULT)
+        for each in host["seen"].get("missing_mounts", [])
+        if each["point"] not in named
     ]
     for _unused, listed in needs(host, "directories"):
         for each in listed:

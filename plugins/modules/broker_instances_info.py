@@ -304,10 +304,12 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "unknown": unknown_brokers(files, (int(broker["id"]) for broker in brokers)),
         "taken": taken_ports(params["ports"], to_start),
         "mounts": {unit: mounts_of(each) for unit, each in dirs.items()},
-        "missing_mounts": look_at_mounts(
-            [each for found in dirs.values() for each in found],
-            params["mounts"],
-            [f"{params['unit_dir']}/{unit}" for unit in dirs],
+        "missing_mounts": list(
+            look_at_mounts(
+                [each for found in dirs.values() for each in found],
+                params["mounts"],
+                [f"{params['unit_dir']}/{unit}" for unit in dirs],
+            ).values()
         ),
         "installed": Path(params["release_done"]).is_file(),
         "installed_from": installed_from(Path(params["release_done"])),

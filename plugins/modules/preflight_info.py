@@ -17,6 +17,13 @@ options:
     type: list
     elements: path
     default: []
+  disks:
+    description:
+      - What has its data on disks, each with directories, units and set_by.
+      - The units are their files, which may assert mount points.
+    type: list
+    elements: dict
+    default: []
   ports:
     description: What is to listen, each with host, port and unit, how the name of the unit begins that may have it.
     type: list
@@ -94,6 +101,12 @@ directories:
   description: By directory, its mount point, whether it is one itself, what is free, and whether it can be written to.
   type: dict
   returned: always
+missing_mounts:
+  description:
+    - The file systems that /etc/fstab or a unit wants for the disks' directories, and that are not mounted.
+    - Each has point, what in words, and set_by.
+  type: list
+  returned: always
 taken:
   description: Ports that another process has, each with port and process.
   type: list
@@ -139,6 +152,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.landline.cluster.plugins.module_utils.listening import who_is_in_the_way
+from ansible_collections.landline.cluster.plugins.module_utils.mounts import look_at_mounts
 from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_tree import Tree, TreeError
 from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_words import chroot_in, servers_in
 
@@ -229,6 +243,15 @@ def directory(wanted: str) -> dict[str, Any]:
     }
 
 
+def missing_mounts(disks: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Returns the file systems that the host itself wants for the data, and that are not mounted."""
+    return [
+        {"point": point, "what": what, "set_by": str(each["set_by"])}
+        for each in disks
+        for point, what in look_at_mounts(each["directories"], (), each["units"]).items()
+    ]
+
+
 def resolve(name: str) -> list[str]:
     """Returns the addresses of a name; empty if it has none."""
     try:
@@ -303,6 +326,7 @@ def look(params: Mapping[str, Any]) -> dict[str, Any]:
         "versions": versions(params["python"]),
         "memory_mb": memory_mb(text_of(Path("/proc/meminfo"))),
         "directories": {each: directory(each) for each in params["directories"]},
+        "missing_mounts": missing_mounts(params["disks"]),
         "taken": taken(params["ports"]),
         "addresses": own_addresses(),
         "names": names,
@@ -322,6 +346,7 @@ def main() -> None:
     module = AnsibleModule(
         {
             "directories": {"type": "list", "elements": "path", "default": []},
+            "disks": {"type": "list", "elements": "dict", "default": []},
             "ports": {"type": "list", "elements": "dict", "default": []},
             "names": {"type": "list", "elements": "str", "default": []},
             "data_dirs": {"type": "list", "elements": "path", "default": []},

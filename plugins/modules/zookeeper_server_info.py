@@ -237,7 +237,9 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "version_dirs": sorted({str(each / VERSION_DIR) for each in (data_dir, log_dir)}),
         "moved_from": moved_from,
         "mounts": mounts_of(places),
-        "missing_mounts": look_at_mounts(places, params["mounts"], [f"{UNIT_DIR}/{params['unit']}"])
+        "missing_mounts": list(
+            look_at_mounts(places, params["mounts"], [f"{UNIT_DIR}/{params['unit']}"]).values()
+        )
         if params["id"]
         else [],
     }

@@ -172,7 +172,8 @@ def test_a_broker_does_not_start_without_its_disk_and_does_when_it_is_back(lab, 
         started = f"systemctl show --property=ExecMainStartTimestampMonotonic --value {unit}"
         assert lab.run(name, started).stdout == "0\n"
         words = re.sub(r"\s+", " ", deploy(inventory, check=False).stdout)
-        assert "kafka-c: nothing is mounted at /data/2 for /data/2/broker-3 (it is in /etc/fstab)" in words
+        missed = "mounts kafka-c nothing is mounted at /data/2 for /data/2/broker-3 (it is in /etc/fstab): mount it."
+        assert missed in words
         # Not by hand either, not even if nothing else says that there should be a disk.
         lab.run(name, "sed -i.was /disk2/d /etc/fstab && systemctl daemon-reload")
         assert lab.run(name, f"systemctl start {unit}", check=False).returncode != 0

@@ -30,9 +30,8 @@ UUID=4  none      swap  sw 0 0
 
 
 def missing(*directories, wanted=(), units=None, mounted=("/", "/data/1")):
-    return mounts.missing_mounts(
-        directories, wanted, units or {}, mounts.points_in_fstab(FSTAB), set(mounted)
-    )
+    points = mounts.points_in_fstab(FSTAB)
+    return list(mounts.missing_mounts(directories, wanted, units or {}, points, set(mounted)).values())
 
 
 def test_a_disk_of_fstab_that_is_not_mounted_is_missing():

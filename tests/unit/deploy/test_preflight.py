@@ -296,6 +296,20 @@ def test_a_disk_that_is_not_mounted_is_a_fault(hosts):
     assert found(hosts) == []
 
 
+def test_a_disk_that_the_host_itself_knows_of_is_missed(hosts):
+    what = "nothing is mounted at /data/2 for /data/2/broker-1 (it is in /etc/fstab)"
+    hosts[0]["seen"]["missing_mounts"] = [{"point": "/data/2", "what": what, "set_by": "broker_data_dirs"}]
+    words = (
+        f"{what}: mount it. If no disk is to be there any more, change broker_data_dirs, or remove the line that "
+        "says so"
+    )
+    assert found(hosts) == [("mounts", ["a"], words, False)]
+    # Where the inventory names it too, it is told of once.
+    hosts[0]["needs"][0]["mounts"] = ["/data/2/"]
+    hosts[0]["seen"]["directories"]["/data/2/"] = place()
+    assert [each[2].partition(":")[0] for each in found(hosts)] == ["/data/2/ is no mount point"]
+
+
 def test_a_directory_that_cannot_be_written_to_is_a_fault(hosts):
     data = "/var/lib/landline/broker-1"
     for more, words in (

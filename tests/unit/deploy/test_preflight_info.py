@@ -46,6 +46,15 @@ def test_whose_data_it_is_stands_in_meta_properties(tmp_path):
     }
 
 
+def test_a_disk_that_a_unit_asserts_is_missing_if_nothing_is_mounted_there(tmp_path):
+    unit, disk = tmp_path / "landline-broker@1.service", tmp_path / "disk"
+    unit.write_text(f"[Unit]\nAssertPathIsMountPoint={disk}\n")
+    wanted = {"directories": [f"{disk}/broker-1"], "units": [str(unit)], "set_by": "broker_data_dirs"}
+    what = f"nothing is mounted at {disk} for {disk}/broker-1 ({unit} asserts it)"
+    assert info.missing_mounts([wanted]) == [{"point": str(disk), "what": what, "set_by": "broker_data_dirs"}]
+    assert info.missing_mounts([{**wanted, "units": [f"{unit}.none"]}]) == []
+
+
 def test_names_resolve_to_addresses_and_unknown_ones_to_none():
     assert info.resolve("127.0.0.1") == ["127.0.0.1"]
     assert info.resolve("[::1]") == ["::1"]
@@ -80,7 +89,7 @@ def test_a_zookeeper_that_says_nothing_leaves_the_cluster_unknown():
 def test_it_runs_on_a_python_that_is_too_old_for_all_else():
     """Else it could not say so: the system's Python of Enterprise Linux 9 is 3.9."""
     mine = ["modules/preflight_info", "module_utils/listening", "module_utils/zookeeper_tree"]
-    for name in [*mine, "module_utils/zookeeper_words"]:
+    for name in [*mine, "module_utils/zookeeper_words", "module_utils/mounts"]:
         tree = ast.parse((ROOT / f"plugins/{name}.py").read_text(), feature_version=(3, 9))
         imported = {
             each.name
