@@ -1,6 +1,6 @@
 # Copyright: The Landline authors
 # SPDX-License-Identifier: Apache-2.0
-"""Checks whether a process on this host may listen on a port, and which process prevents it. For
+"""Checks whether a process on this host may listen on a port or an address, and which process prevents it. For
 the modules.
 """
 
@@ -37,6 +37,22 @@ def who_is_in_the_way(host: str, port: int, own_units: str, proc: Path = Path("/
         return None
     named = [f"{_text(each / 'comm').strip()}, process {each.name}" for each in found]
     return " and ".join(named) or "a process that is not to be seen from here"
+
+
+def why_not_own(host: str) -> str | None:
+    """Returns why no process on this host can listen on an address or name; None when one can."""
+    if not host:
+        return None
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((host.strip("[]"), 0))
+    except (OSError, UnicodeError) as error:
+        return (
+            f"broker_http_host={host} is no address of this host ({error}): set it to one of its own that others "
+            'reach, or to "" for all interfaces'
+        )
+    return None
 
 
 def _listeners(port: int, proc: Path) -> list[Path]:

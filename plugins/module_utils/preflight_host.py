@@ -78,12 +78,13 @@ def _last_said(seen: Mapping[str, Any]) -> str:
 
 
 def settings(host: Host) -> Faults:
-    """Variables that contradict each other, or that no role could work out, and files that roles need."""
+    """Variables that contradict each other or the host, or that no role could work out, and files that roles need."""
     there = host["seen"].get("files")
     wrong = [each["msg"] for each in host["unsettled"]]
     wrong += [text for _unused, texts in needs(host, "wrong") for text in texts]
     for _unused, listed in needs(host, "files"):
         wrong += [each["wrong"] for each in listed if there is not None and each["path"] not in there]
+    wrong += [host["seen"]["not_own"]] if host["seen"].get("not_own") else []
     return [(" ".join(str(each).split()), FAULT) for each in wrong]
 
 

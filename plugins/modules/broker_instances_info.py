@@ -148,7 +148,6 @@ unjudged:
 
 import json
 import re
-import socket
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -167,7 +166,10 @@ from ansible_collections.landline.cluster.plugins.module_utils.broker_status imp
     status_in,
     version_of,
 )
-from ansible_collections.landline.cluster.plugins.module_utils.listening import who_is_in_the_way
+from ansible_collections.landline.cluster.plugins.module_utils.listening import (
+    who_is_in_the_way,
+    why_not_own,
+)
 from ansible_collections.landline.cluster.plugins.module_utils.mounts import look_at_mounts, mounts_of
 from ansible_collections.landline.cluster.plugins.module_utils.unit_state import state_of
 
@@ -226,22 +228,6 @@ def unknown_brokers(found: Iterable[str], wanted: Iterable[int]) -> list[str]:
     """Returns the names of properties files of brokers that the inventory does not have."""
     expected = {f"broker-{broker_id}.properties" for broker_id in wanted}
     return sorted(name for name in found if name not in expected)
-
-
-def why_not_own(host: str) -> str | None:
-    """Returns why no process on this host can listen on an address or name; None when one can."""
-    if not host:
-        return None
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((host.strip("[]"), 0))
-    except OSError as error:
-        return (
-            f"broker_http_host={host} is no address of this host ({error}): set it to one of its own that others "
-            'reach, or to "" for all interfaces'
-        )
-    return None
 
 
 def taken_ports(ports: Iterable[dict[str, Any]], units: Iterable[str]) -> list[str]:

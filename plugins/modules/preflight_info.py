@@ -29,6 +29,10 @@ options:
     type: list
     elements: dict
     default: []
+  http_host:
+    description: Address that the brokers' HTTP endpoints are to listen on. Empty is all interfaces.
+    type: str
+    default: ""
   names:
     description: Names and addresses to resolve.
     type: list
@@ -111,6 +115,10 @@ taken:
   description: Ports that another process has, each with port and process.
   type: list
   returned: always
+not_own:
+  description: In words, why no broker could listen on http_host; null if one could.
+  type: str
+  returned: always
 addresses:
   description: The host's own addresses.
   type: list
@@ -151,7 +159,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.landline.cluster.plugins.module_utils.listening import who_is_in_the_way
+from ansible_collections.landline.cluster.plugins.module_utils.listening import (
+    who_is_in_the_way,
+    why_not_own,
+)
 from ansible_collections.landline.cluster.plugins.module_utils.mounts import look_at_mounts
 from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_tree import Tree, TreeError
 from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_words import chroot_in, servers_in
@@ -328,6 +339,7 @@ def look(params: Mapping[str, Any]) -> dict[str, Any]:
         "directories": {each: directory(each) for each in params["directories"]},
         "missing_mounts": missing_mounts(params["disks"]),
         "taken": taken(params["ports"]),
+        "not_own": why_not_own(params["http_host"]),
         "addresses": own_addresses(),
         "names": names,
         "data": data,
@@ -348,6 +360,7 @@ def main() -> None:
             "directories": {"type": "list", "elements": "path", "default": []},
             "disks": {"type": "list", "elements": "dict", "default": []},
             "ports": {"type": "list", "elements": "dict", "default": []},
+            "http_host": {"type": "str", "default": ""},
             "names": {"type": "list", "elements": "str", "default": []},
             "data_dirs": {"type": "list", "elements": "path", "default": []},
             "config_dir": {"type": "path"},

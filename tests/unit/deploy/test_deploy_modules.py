@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.deploy_code import load
 
+listening = load("plugins/module_utils/listening.py")
 zookeeper_words = load("plugins/module_utils/zookeeper_words.py")
 unit_state = load("plugins/module_utils/unit_state.py")
 health = load("plugins/modules/broker_health.py")
@@ -323,11 +324,12 @@ def test_the_servers_of_a_connect_string_are_found_with_and_without_ports():
 
 
 def test_only_an_address_of_the_host_can_be_listened_on():
-    assert instances.why_not_own("") is None
-    assert instances.why_not_own("127.0.0.1") is None
-    words = instances.why_not_own("192.0.2.1")  # for documentation: nobody's
+    assert listening.why_not_own("") is None
+    assert listening.why_not_own("127.0.0.1") is None
+    words = listening.why_not_own("192.0.2.1")  # for documentation: nobody's
     assert words.startswith("broker_http_host=192.0.2.1 is no address of this host (")
     assert 'or to "" for all interfaces' in words
+    assert "is no address of this host" in listening.why_not_own("a" * 70)  # is no name either
 
 
 def test_a_release_notes_the_archive_that_it_was_installed_from(tmp_path):

@@ -239,6 +239,12 @@ def test_what_the_roles_find_wrong_with_variables_is_said_once_for_all_hosts(hos
     ]
 
 
+def test_an_address_for_http_that_is_not_the_hosts_own_is_a_fault(hosts):
+    words = "broker_http_host=192.0.2.9 is no address of this host"
+    hosts[0]["seen"]["not_own"], hosts[1]["seen"]["not_own"] = words, None
+    assert found(hosts) == [("settings", ["a"], words, False)]
+
+
 def test_ids_that_two_have_are_a_fault(hosts):
     hosts[1]["needs"][0]["ids"] = [1, 2]
     hosts[1]["needs"][1]["ids"] = [1]
