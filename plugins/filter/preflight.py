@@ -297,6 +297,14 @@ def preflight_of_brokers(brokers: Sequence[Mapping[str, Any]], free_mb: int, uni
     }
 
 
+def preflight_archives(
+    archives: Mapping[str, Mapping[str, Any]], directory: str
+) -> dict[str, dict[str, Any]]:
+    """Returns the archives that a release's manifest names, by platform, and whether they are on this machine."""
+    paths = {platform: Path(directory, str(each.get("file", ""))) for platform, each in archives.items()}
+    return {platform: {"path": str(path), "is_there": path.is_file()} for platform, path in paths.items()}
+
+
 def preflight_megabytes(memory: str) -> int:
     """Returns Spark's way to write memory, as 2g, in megabytes; without a unit it is megabytes."""
     found = re.fullmatch(r"(\d+)([kmgt]?)b?", str(memory).strip().lower())
@@ -320,5 +328,6 @@ class FilterModule:
             "preflight_directories": preflight_directories,
             "preflight_mistyped": preflight_mistyped,
             "preflight_of_brokers": preflight_of_brokers,
+            "preflight_archives": preflight_archives,
             "preflight_megabytes": preflight_megabytes,
         }

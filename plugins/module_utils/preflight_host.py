@@ -85,7 +85,32 @@ def settings(host: Host) -> Faults:
     for _unused, listed in needs(host, "files"):
         wrong += [each["wrong"] for each in listed if there is not None and each["path"] not in there]
     wrong += [host["seen"]["not_own"]] if host["seen"].get("not_own") else []
+    wrong += [
+        words for _unused, release in needs(host, "release") if (words := _lacks_release(host, release))
+    ]
     return [(" ".join(str(each).split()), FAULT) for each in wrong]
+
+
+def _lacks_release(host: Host, release: Mapping[str, Any]) -> str:
+    """Why this host, which was looked at, cannot get the release; "" if it has it, or there is an archive that fits.
+
+    A Python that brokers do not run on, or that is not there yet, is told of by itself.
+    """
+    seen = host["seen"]
+    python = seen.get("versions", {}).get("python", "")
+    if python not in host["settings"]["pythons"] or release["installed"] in seen["files"]:
+        return ""
+    machine, archives = seen["system"]["machine"], release["archives"]
+    found = archives.get(f"cp{python.replace('.', '')}-{machine}")
+    begin = f"landline_version is {release['version']}, which is not installed, and"
+    if found is None:
+        return (
+            f"{begin} {release['dir']} has no archive of it for Python {python} on {machine}, but for "
+            f"{', '.join(archives)}: {release['make']}, or set landline_version or common_python to what there is"
+        )
+    if not found["is_there"]:
+        return f"{begin} its archive {found['path']} is missing: copy it there, or {release['make']}"
+    return ""
 
 
 def ports(host: Host) -> Faults:

@@ -245,6 +245,45 @@ def test_an_address_for_http_that_is_not_the_hosts_own_is_a_fault(hosts):
     assert found(hosts) == [("settings", ["a"], words, False)]
 
 
+def test_a_release_without_an_archive_for_a_host_that_lacks_it_is_a_fault(hosts):
+    archives = {"cp311-x86_64": {"path": "/build/landline-1.0-cp311-x86_64.tar", "is_there": True}}
+    release = {
+        "version": "1.0",
+        "dir": "/build",
+        "archives": archives,
+        "installed": "/opt/.installed",
+        "make": "make",
+    }
+    for each in hosts:
+        each["needs"][0]["release"] = release
+    assert found(hosts) == []
+    hosts[1]["seen"]["system"]["machine"] = "aarch64"
+    lacks = "landline_version is 1.0, which is not installed, and"
+    words = (
+        f"{lacks} /build has no archive of it for Python 3.11 on aarch64, but for cp311-x86_64: make, or set "
+        "landline_version or common_python to what there is"
+    )
+    assert found(hosts) == [("settings", ["b"], words, False)]
+    hosts[1]["seen"]["files"].append("/opt/.installed")
+    archives["cp311-x86_64"]["is_there"] = False
+    words = f"{lacks} its archive /build/landline-1.0-cp311-x86_64.tar is missing: copy it there, or make"
+    assert found(hosts) == [("settings", ["a"], words, False)]
+    # That is a fault of its own, or a warning if packages bring it.
+    hosts[0]["seen"]["versions"]["python"] = ""
+    assert [each[0] for each in found(hosts)] == ["versions"]
+
+
+def test_an_archive_is_looked_for_where_it_is_named(tmp_path):
+    (tmp_path / "one.tar").write_text("")
+    archives = {"cp311-x86_64": {"file": "one.tar"}, "cp311-aarch64": {"file": "two.tar"}, "cp312-x86_64": {}}
+    told = preflight.preflight_archives(archives, str(tmp_path))
+    assert {platform: each["is_there"] for platform, each in told.items()} == {
+        "cp311-x86_64": True,
+        "cp311-aarch64": False,
+        "cp312-x86_64": False,
+    }
+
+
 def test_ids_that_two_have_are_a_fault(hosts):
     hosts[1]["needs"][0]["ids"] = [1, 2]
     hosts[1]["needs"][1]["ids"] = [1]

@@ -53,6 +53,9 @@ def faults(tmp_path):
 def test_what_the_host_has_otherwise_than_the_inventory_says_is_told_before_anything_changes(
     faults, tmp_path
 ):
+    (tmp_path / "landline-1.0.json").write_text(
+        json.dumps({"archives": {"cp311-vax": {"file": "landline.tar"}}})
+    )
     disk = tmp_path / "disk"
     (tmp_path / "landline-broker@1.service").write_text(f"[Unit]\nAssertPathIsMountPoint={disk}\n")
     found = faults(
@@ -62,6 +65,7 @@ def test_what_the_host_has_otherwise_than_the_inventory_says_is_told_before_anyt
     assert [
         what for what in settings if what.startswith("broker_http_host=192.0.2.1 is no address of this host")
     ]
+    assert [what for what in settings if f"{tmp_path} has no archive of it for Python 3." in what]
     missed = [what for check, what in found if check == "mounts"]
     assert [what.partition(" (")[0] for what in missed] == [
         f"nothing is mounted at {disk} for {disk}/broker-1"
