@@ -8,7 +8,8 @@ import hashlib
 import ipaddress
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.landline.cluster.plugins.filter.broker_security import (
@@ -22,6 +23,13 @@ from ansible_collections.landline.cluster.plugins.module_utils.live_keys import 
 CLIENTS = "PLAINTEXT"
 # Every key of the broker whose value is a password or a private key has one of these words in its name.
 _SECRET = re.compile(r"password|secret|digest|jaas|keystore\.key|master\.key|certificate")
+
+# What each broker has by a variable: units, files and whoever asks its HTTP port go by that.
+_BY_VARIABLE = {
+    "broker.id": "broker_first_id",
+    "landline.http.host": "broker_http_host",
+    "landline.http.port": "broker_http_port",
+}
 
 
 def broker_instances(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -79,6 +87,41 @@ def _instance(settings: Mapping[str, Any], k: int) -> dict[str, Any]:
         "has_secrets": any(_SECRET.search(key) for key in properties),
         "fingerprint": digest,
     }
+
+
+def broker_keys_by_variable(
+    properties: Mapping[str, Any], properties_by_id: Mapping[Any, Mapping[str, Any]]
+) -> list[str]:
+    """Returns what is wrong with the user's properties: keys that each broker has by a variable, with that variable."""
+    return [
+        *_by_variable("broker_properties", properties),
+        *(
+            words
+            for broker_id, own in properties_by_id.items()
+            for words in _by_variable(f"broker_properties_by_id of {broker_id}", own or {})
+        ),
+    ]
+
+
+def _by_variable(where: str, properties: Mapping[str, Any]) -> Iterator[str]:
+    """A key that is null is left out, so that it does no harm."""
+    for key, variable in _BY_VARIABLE.items():
+        if properties.get(key) is not None:
+            yield f"{where} sets {key}={text(properties[key])}: take it away, and set {variable}"
+
+
+def broker_shared_dirs(brokers: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns descriptions of the directories that two brokers of a host, from broker_instances, would have."""
+    owners: dict[str, dict[int, None]] = {}
+    for broker in brokers:
+        for path in broker["data_dirs"]:
+            owners.setdefault(str(PurePosixPath(path)), {})[int(broker["id"])] = None
+    return [
+        f"log.dirs has {path} for the brokers {' and '.join(map(str, ids))} of this host: give each its own, by "
+        "broker_properties_by_id; or set broker_data_dirs instead, where each broker has a directory of its own"
+        for path, ids in owners.items()
+        if len(ids) > 1
+    ]
 
 
 def _of_broker(settings: Mapping[str, Any], broker_id: int) -> Mapping[str, Any]:
@@ -196,6 +239,8 @@ class FilterModule:
         return {
             "broker_instances": broker_instances,
             "broker_without_properties": broker_without_properties,
+            "broker_keys_by_variable": broker_keys_by_variable,
+            "broker_shared_dirs": broker_shared_dirs,
             "broker_urls": broker_urls,
             "address_or_nothing": address_or_nothing,
             "any_address": any_address,

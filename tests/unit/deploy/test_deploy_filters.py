@@ -130,6 +130,34 @@ def test_only_settings_that_a_running_broker_does_not_take_up_restart_it(propert
     assert (changed != fingerprints()) is restarts
 
 
+def test_what_a_broker_has_by_a_variable_is_refused_as_a_property():
+    """With broker.id in broker_properties every broker would have that id, and its unit and files another."""
+    by_hand = {"broker.id": 7, "landline.http.port": 9000, "landline.http.host": "::1", "listeners": "X://:1"}
+    assert filters.broker_keys_by_variable(
+        by_hand, {11: {"landline.http.port": -1, "log.dirs": ["/data"]}}
+    ) == [
+        "broker_properties sets broker.id=7: take it away, and set broker_first_id",
+        "broker_properties sets landline.http.host=::1: take it away, and set broker_http_host",
+        "broker_properties sets landline.http.port=9000: take it away, and set broker_http_port",
+        "broker_properties_by_id of 11 sets landline.http.port=-1: take it away, and set broker_http_port",
+    ]
+    assert filters.broker_keys_by_variable({"broker.id": None, "broker.rack": "a"}, {}) == []
+
+
+def test_two_brokers_of_a_host_do_not_get_one_directory():
+    def shared(**settings):
+        return filters.broker_shared_dirs(filters.broker_instances({**SETTINGS, "count": 2, **settings}))
+
+    (words,) = shared(properties={"log.dirs": "/data/1, /data/1"})
+    assert words.startswith(
+        "log.dirs has /data/1 for the brokers 4 and 5 of this host: give each its own, by "
+    )
+    (words,) = shared(properties_by_id={"4": {"log.dirs": ["/a", "/b"]}, "5": {"log.dirs": ["/c", "/b/"]}})
+    assert words.startswith("log.dirs has /b for the brokers 4 and 5 of this host")
+    assert shared() == []
+    assert shared(properties_by_id={"4": {"log.dirs": ["/a"]}}) == []
+
+
 def test_properties_with_a_password_are_known_and_what_no_module_needs_is_left_out():
     for key in (key.name for key in BROKER_KEYS.values() if key.sensitive):
         assert filters.broker_instances({**SETTINGS, "properties": {key: "x"}})[0]["has_secrets"], key

@@ -59,12 +59,16 @@ def test_what_the_host_has_otherwise_than_the_inventory_says_is_told_before_anyt
     disk = tmp_path / "disk"
     (tmp_path / "landline-broker@1.service").write_text(f"[Unit]\nAssertPathIsMountPoint={disk}\n")
     found = faults(
-        broker_data_dirs=[str(disk)], zookeeper_data_dir=f"{disk}/zookeeper", broker_http_host="192.0.2.1"
+        broker_data_dirs=[str(disk)],
+        zookeeper_data_dir=f"{disk}/zookeeper",
+        broker_http_host="192.0.2.1",
+        broker_properties={"broker.id": 7},
     )
     settings = [what for check, what in found if check == "settings"]
     assert [
         what for what in settings if what.startswith("broker_http_host=192.0.2.1 is no address of this host")
     ]
+    assert "broker_properties sets broker.id=7: take it away, and set broker_first_id" in settings
     assert [what for what in settings if f"{tmp_path} has no archive of it for Python 3." in what]
     missed = [what for check, what in found if check == "mounts"]
     assert [what.partition(" (")[0] for what in missed] == [
