@@ -112,7 +112,7 @@ def preflight_findings(
     """
     hosts = [host for host in hosts if preflight_is_ours(host["groups"])]
     some_run = any(one.has_brokers(host) for host in hosts)
-    of_cluster = cluster.cluster_id(hosts)
+    of_cluster, members = cluster.cluster_id(hosts), cluster.members(hosts)
     between = {
         "groups": partial(cluster.groups, groups, GROUPS, _required(hosts, groups)),
         "variables": partial(cluster.variables, hosts, known),
@@ -138,7 +138,7 @@ def preflight_findings(
                 "clock": partial(one.clock, host, now),
                 "time_sync": partial(one.time_sync, host),
                 "versions": partial(one.versions, host),
-                "data": partial(one.data, host, of_cluster),
+                "data": partial(one.data, host, of_cluster, members),
             }
         found += [
             Finding(check, (host["name"],), what, is_warning)

@@ -65,8 +65,8 @@ def _next_step(ensemble: Ensemble) -> dict[str, Any]:
             f"there are two ensembles, with a tree each: {names}. Stop zookeeper.service on the hosts of the wrong "
             "one, disable it there, and move its version-2 away"
         )
-    if moved := _refuse_moved_servers(ensemble):
-        return moved
+    if refused := _refuse_what_others_set_up(ensemble) or _refuse_moved_servers(ensemble):
+        return refused
     if ensemble.leaders:
         return Change(ensemble, ensemble.leaders[0]).next_step()
     return _behind_an_unseen_leader(ensemble) or Recovery(ensemble).next_step()
@@ -92,6 +92,19 @@ def _until(ensemble: Ensemble, step: Mapping[str, Any]) -> str:
     standalone = any(server.mode == "standalone" for server in ensemble.leaders)
     grows = standalone and len(step["members"]) > 1
     return "alive" if not ensemble.leaders or grows else "serving"
+
+
+def _refuse_what_others_set_up(ensemble: Ensemble) -> dict[str, Any] | None:
+    """Refuses running servers of which neither the process nor a configuration of the role's tells the ensemble."""
+    names = [server.name for server in ensemble.servers.values() if server.running and not server.members]
+    if not names:
+        return None
+    return refuse(
+        f"{', '.join(names)}: zookeeper.service runs there, and was not set up by this role, so its ensemble is not "
+        "known. No server was touched. If the brokers are to use that ensemble as it is, take its hosts out of the "
+        "group zookeeper, and set broker_zookeeper_connect. Otherwise stop and disable zookeeper.service there, move "
+        "version-2 out of its data directory if nobody needs its tree, and run this again"
+    )
 
 
 def _refuse_moved_servers(ensemble: Ensemble) -> dict[str, Any] | None:

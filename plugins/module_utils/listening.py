@@ -17,8 +17,8 @@ _ANY = "0.0.0.0"  # noqa: S104 (bound for a moment, never listened on)
 def who_is_in_the_way(host: str, port: int, own_units: str, proc: Path = Path("/proc")) -> str | None:
     """Returns a description of the process that prevents listening there, or None.
 
-    None also if the process is of a unit whose name begins with `own_units`. Other errors of the address are
-    not reported here.
+    None also if the process is of a unit whose name begins with `own_units`; that of another one may end with it.
+    Other errors of the address are not reported here.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -33,7 +33,7 @@ def who_is_in_the_way(host: str, port: int, own_units: str, proc: Path = Path("/
         else:
             return None
     found = _listeners(port, proc)
-    if any(own_units in _text(each / "cgroup") for each in found):
+    if any(f"/{own_units}" in _text(each / "cgroup") for each in found):
         return None
     named = [f"{_text(each / 'comm').strip()}, process {each.name}" for each in found]
     return " and ".join(named) or "a process that is not to be seen from here"

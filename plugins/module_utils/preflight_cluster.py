@@ -207,6 +207,12 @@ def cluster_id(hosts: Sequence[Host]) -> str | None:
     return count.most_common(1)[0][0] if count else None
 
 
+def members(hosts: Sequence[Host]) -> set[int]:
+    """Returns the ids of the ZooKeeper servers that count on each other, as hosts are configured now."""
+    seen = [host["seen"].get("zookeeper") or {} for host in hosts if is_reached(host)]
+    return {int(number) for each in seen for number in each.get("members", ())}
+
+
 def _is_address(name: Any) -> bool:
     try:
         ipaddress.ip_address(str(name).strip("[]"))

@@ -12,7 +12,7 @@ warning) for each thing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 Host = Mapping[str, Any]
@@ -270,8 +270,10 @@ def versions(host: Host) -> Faults:
     return found
 
 
-def data(host: Host, cluster_id: str | None) -> Faults:
-    """Data of another broker or cluster, and brokers that the inventory does not have on this host."""
+def data(host: Host, cluster_id: str | None, members: Collection[int]) -> Faults:
+    """Data of another broker or cluster, brokers that the inventory does not have on this host, and a ZooKeeper server
+    that is in none of the ensembles with these members.
+    """
     wanted = {
         path: int(each["id"])
         for _unused, listed in needs(host, "brokers")
@@ -303,4 +305,30 @@ def data(host: Host, cluster_id: str | None) -> Faults:
     if wanted and left:
         whose = "whose brokers the inventory does not have here (broker_first_id, brokers_per_host)"
         found.append((f"has {', '.join(left)}, {whose}", FAULT))
-    return found
+    return found + _strange_server(host, members)
+
+
+def _strange_server(host: Host, members: Collection[int]) -> Faults:
+    """A ZooKeeper server, or its tree, that the role did not set up, and would take over without a word.
+
+    One of `members` whose /etc was lost is no stranger: the others count on it.
+    """
+    seen = host["seen"].get("zookeeper") or {"is_ours": True}
+    for each, wanted in needs(host, "server"):
+        if seen["is_ours"]:
+            continue
+        if seen["runs"]:
+            words = (
+                f"{wanted['unit']} runs, and was not set up by this role: there is no {wanted['config_file']}. If the "
+                "brokers are to use that ensemble as it is, take the host out of the group zookeeper, and set "
+                "broker_zookeeper_connect. Otherwise stop and disable it"
+            )
+            return [(words, FAULT)]
+        if seen["zxid"] and not all(int(number) in members for number in each["ids"]):
+            words = (
+                f"{wanted['data_dir']} has a tree of ZooKeeper's (zxid 0x{seen['zxid']:x}), and there is no "
+                f"{wanted['config_file']}, so it is not known whose. If nobody needs it, move version-2 away. If it is "
+                "this cluster's, as where /etc was lost: preflight_allow: [data] for this host, and it is taken up"
+            )
+            return [(words, FAULT)]
+    return []

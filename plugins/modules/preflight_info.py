@@ -59,6 +59,12 @@ options:
     description: Kafka's zookeeper.connect, to be asked for the cluster's id; empty to ask nobody.
     type: str
     default: ""
+  zookeeper:
+    description:
+      - The ZooKeeper server to look for, with unit, config_file, data_dir and log_dir; empty for none.
+      - The directories are those that the inventory wants.
+    type: dict
+    default: {}
   asked_at:
     description: The control node's clock, which is returned as it is.
     type: float
@@ -139,6 +145,13 @@ files:
   description: Those of the files that exist.
   type: list
   returned: always
+zookeeper:
+  description:
+    - How a ZooKeeper server is known here. runs is whether its unit is active. is_ours is whether the role set it up.
+    - The members are the ids of its ensemble, if it is more than one.
+    - The zxid is that of a tree which is not the role's. Null without the option.
+  type: dict
+  returned: always
 cluster_id:
   description: The cluster's id by ZooKeeper; empty if its tree has none, null if no server would say.
   type: str
@@ -164,6 +177,12 @@ from ansible_collections.landline.cluster.plugins.module_utils.listening import 
     why_not_own,
 )
 from ansible_collections.landline.cluster.plugins.module_utils.mounts import look_at_mounts
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_config import (
+    members_in,
+    parse_config,
+    server_lines,
+)
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_data import last_zxid
 from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_tree import Tree, TreeError
 from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_words import chroot_in, servers_in
 
@@ -298,6 +317,30 @@ def data_in(directories: Iterable[str]) -> dict[str, dict[str, str]]:
     return found
 
 
+def zookeeper(wanted: Mapping[str, str]) -> dict[str, Any] | None:
+    """Returns how a ZooKeeper server is known here; None if none is looked for."""
+    if not wanted:
+        return None
+    shown = values_in(said_by("systemctl", "show", "--property=ActiveState,MainPID", wanted["unit"]))
+    text = text_of(Path(wanted["config_file"]))
+    started_with = members_in(environ_of(shown.get("MainPID", "0")))
+    is_ours = bool(text or started_with)
+    return {
+        "runs": shown.get("ActiveState") in {"active", "activating", "reloading"},
+        "is_ours": is_ours,
+        "members": sorted({*server_lines(parse_config(text)), *started_with}),
+        "zxid": 0 if is_ours else last_zxid(Path(wanted["data_dir"]), Path(wanted["log_dir"])),
+    }
+
+
+def environ_of(pid: str) -> bytes:
+    """Returns the environment that a process was started with; empty if there is none."""
+    try:
+        return Path("/proc", pid, "environ").read_bytes()
+    except OSError:
+        return b""
+
+
 def text_of(path: Path) -> str:
     """Returns a file's text; empty if it cannot be read."""
     try:
@@ -347,6 +390,7 @@ def look(params: Mapping[str, Any]) -> dict[str, Any]:
         if config_dir
         else [],
         "files": [each for each in params["files"] if Path(each).exists()],
+        "zookeeper": zookeeper(params["zookeeper"]),
         "cluster_id": cluster_id(params["connect"], params["timeout_s"])
         if params["connect"] and data
         else None,
@@ -367,6 +411,7 @@ def main() -> None:
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "files": {"type": "list", "elements": "path", "default": []},
             "connect": {"type": "str", "default": ""},
+            "zookeeper": {"type": "dict", "default": {}},
             "asked_at": {"type": "float", "default": 0.0},
             "timeout_s": {"type": "float", "default": 1.5},
         },

@@ -137,6 +137,11 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.landline.cluster.plugins.module_utils.mounts import look_at_mounts, mounts_of
 from ansible_collections.landline.cluster.plugins.module_utils.unit_state import fingerprint_of, unit_state
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_config import (
+    members_in,
+    parse_config,
+    server_lines,
+)
 from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_data import (
     VERSION_DIR,
     current_epoch,
@@ -145,32 +150,8 @@ from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_data im
 )
 from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_words import ask_mode, reachable
 
-MEMBERS_VARIABLE = b"LANDLINE_ZOOKEEPER_MEMBERS="
 UNIT_DIR = "/etc/systemd/system"
 SOLE_MARK = "landline-sole-copy"
-
-
-def parse_config(text: str) -> dict[str, str]:
-    """Returns the settings of a zoo.cfg by key."""
-    lines = [line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#")]
-    return {key.strip(): value.strip() for key, _unused, value in lines}
-
-
-def server_lines(config: dict[str, str]) -> dict[int, str]:
-    """Returns the addresses of the servers in a zoo.cfg, by id; none for a standalone server."""
-    return {
-        int(key.removeprefix("server.")): value
-        for key, value in config.items()
-        if key.startswith("server.") and key.removeprefix("server.").isdecimal()
-    }
-
-
-def members_in(environ: bytes) -> list[int]:
-    """Returns the members that a process was started with; empty if its environment does not have them."""
-    for entry in environ.split(b"\0"):
-        if entry.startswith(MEMBERS_VARIABLE):
-            return [int(each) for each in entry[len(MEMBERS_VARIABLE) :].decode().split(",") if each]
-    return []
 
 
 def show(unit: str) -> dict[str, str]:
@@ -207,12 +188,15 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     epoch = current_epoch(data_dir)
     pid = int(shown["MainPID"])
     state = unit_state(shown["ActiveState"], fingerprint_of(pid), params["fingerprint"])
+    if shown["ActiveState"] == "active" and not pid:
+        # A unit of another kind than the role's, of which systemd does not know the process.
+        state = "changed"
     servers = server_lines(config)
     myid_text = read(data_dir / "myid").strip()
     myid = int(myid_text) if myid_text.isdecimal() else 0  # Debian's package has a text there
     own_id = params["id"] or myid
     members = (sorted(servers) or [own_id]) if text else []
-    if state != "stopped":
+    if state != "stopped" and pid:
         members = members_in(Path(f"/proc/{pid}/environ").read_bytes()) or members
     mark = read(data_dir / SOLE_MARK).split()
     places = [params["data_dir"], params["log_dir"]]

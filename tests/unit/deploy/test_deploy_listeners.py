@@ -196,6 +196,8 @@ def test_a_port_that_a_broker_of_the_host_has_is_a_brokers(tmp_path):
         (process / "comm").write_text("landline\n")
         (process / "cgroup").write_text("0::/system.slice/landline-broker@2.service\n")
         assert listening.who_is_in_the_way("", port, "landline-broker@", tmp_path) is None
+        (process / "cgroup").write_text("0::/system.slice/my-landline-broker@2.service\n")
+        assert listening.who_is_in_the_way("", port, "landline-broker@", tmp_path) == "landline, process 812"
         (process / "cgroup").write_text("0::/system.slice/kafka.service\n")
         assert listening.who_is_in_the_way("", port, "landline-broker@", tmp_path) == "landline, process 812"
 

@@ -516,6 +516,47 @@ def test_data_without_a_tree_in_zookeeper_asks_for_a_restore(hosts):
     assert len(found(hosts)) == 2
 
 
+SERVER = {
+    "unit": "zookeeper.service",
+    "config_file": "/etc/zookeeper/landline.cfg",
+    "data_dir": "/var/lib/zookeeper",
+}
+OURS = {"runs": True, "is_ours": True, "members": [1, 2, 3], "zxid": 0}
+STRANGE = {"runs": False, "is_ours": False, "members": [], "zxid": 0}
+
+
+def test_a_zookeeper_that_the_role_did_not_set_up_is_a_fault(hosts):
+    for each in hosts:
+        each["needs"][1]["server"] = SERVER
+        each["seen"]["zookeeper"] = OURS
+    assert found(hosts) == []
+    hosts[1]["seen"]["zookeeper"] = STRANGE
+    assert found(hosts) == []  # it is new
+    # The others do not help: it runs with another configuration than theirs.
+    hosts[1]["seen"]["zookeeper"] = {**STRANGE, "runs": True}
+    ((check, names, what, is_warning),) = found(hosts)
+    assert (check, names, is_warning) == ("data", ["b"], False)
+    assert what.startswith(
+        "zookeeper.service runs, and was not set up by this role: there is no /etc/zookeeper/"
+    )
+    assert "set broker_zookeeper_connect" in what
+
+
+def test_a_tree_of_zookeepers_that_nobody_counts_on_is_a_fault(hosts):
+    for each in hosts:
+        each["needs"][1]["server"] = SERVER
+    hosts[0]["seen"]["zookeeper"] = OURS
+    hosts[1]["seen"]["zookeeper"] = {**STRANGE, "zxid": 0x1A}
+    assert found(hosts) == []  # its /etc was lost
+    hosts[0]["seen"]["zookeeper"] = {**OURS, "members": []}  # the only one of its ensemble, which is to grow
+    ((check, names, what, is_warning),) = found(hosts)
+    assert (check, names, is_warning) == ("data", ["b"], False)
+    assert what.startswith(
+        "/var/lib/zookeeper has a tree of ZooKeeper's (zxid 0x1a), and there is no /etc/zookeeper/"
+    )
+    assert "preflight_allow: [data]" in what
+
+
 def test_a_broker_that_the_inventory_does_not_have_is_a_fault(hosts):
     hosts[0]["seen"]["properties_files"] += ["broker-11.properties"]
     ((check, names, what, _),) = found(hosts)

@@ -1,7 +1,9 @@
 """What a host is seen to have, by its files and what its programs say."""
 
 import ast
+import os
 import socket
+import subprocess
 
 import pytest
 
@@ -70,6 +72,32 @@ def test_a_port_of_another_process_is_taken_and_a_free_one_is_not():
     assert info.taken([wanted]) == []
 
 
+def test_a_zookeeper_of_somebody_elses_is_told_from_the_roles_own(tmp_path, monkeypatch):
+    """Its unit has the same name, as Debian's package has it."""
+    systemctl = tmp_path / "bin" / "systemctl"
+    systemctl.parent.mkdir()
+    systemctl.write_text("#!/bin/sh\nprintf 'MainPID=0\\nActiveState=active\\n'\n")
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{systemctl.parent}:{os.environ['PATH']}")
+    (tmp_path / "version-2").mkdir()
+    (tmp_path / "version-2" / "snapshot.1f").write_bytes(b"")
+    config = tmp_path / "landline.cfg"
+    wanted = {"unit": "zookeeper.service", "config_file": str(config), "data_dir": str(tmp_path)}
+    wanted["log_dir"] = str(tmp_path)
+    assert info.zookeeper({}) is None
+    assert info.zookeeper(wanted) == {"runs": True, "is_ours": False, "members": [], "zxid": 0x1F}
+    config.write_text("dataDir=/d\nserver.1=a:2888:3888\nserver.3=b:2888:3888\n")
+    assert info.zookeeper(wanted) == {"runs": True, "is_ours": True, "members": [1, 3], "zxid": 0}
+
+
+def test_a_process_tells_what_it_was_started_with_while_it_lives():
+    with subprocess.Popen(["sleep", "60"], env={"LANDLINE_ZOOKEEPER_MEMBERS": "2,4"}) as process:
+        members = info.members_in(info.environ_of(str(process.pid)))
+        process.kill()
+    assert members == [2, 4]
+    assert info.environ_of("0") == b""
+
+
 def test_a_program_that_is_missing_has_no_version():
     assert info.said_by("/nonexistent/program") == ""
     assert info.versions("/nonexistent/python")["python"] == ""
@@ -89,7 +117,13 @@ def test_a_zookeeper_that_says_nothing_leaves_the_cluster_unknown():
 def test_it_runs_on_a_python_that_is_too_old_for_all_else():
     """Else it could not say so: the system's Python of Enterprise Linux 9 is 3.9."""
     mine = ["modules/preflight_info", "module_utils/listening", "module_utils/zookeeper_tree"]
-    for name in [*mine, "module_utils/zookeeper_words", "module_utils/mounts"]:
+    for name in [
+        *mine,
+        "module_utils/zookeeper_words",
+        "module_utils/mounts",
+        "module_utils/zookeeper_config",
+        "module_utils/zookeeper_data",
+    ]:
         tree = ast.parse((ROOT / f"plugins/{name}.py").read_text(), feature_version=(3, 9))
         imported = {
             each.name

@@ -25,6 +25,8 @@ def faults(tmp_path):
             "common_python": sys.executable,
             "common_config_dir": str(tmp_path / "etc"),
             "broker_unit_dir": str(tmp_path),
+            "zookeeper_unit": "landline-test-zookeeper.service",
+            "zookeeper_config_file": str(tmp_path / "landline.cfg"),
             "broker_archive_dir": str(tmp_path),
             "landline_version": "1.0",
             **variables,
@@ -58,12 +60,17 @@ def test_what_the_host_has_otherwise_than_the_inventory_says_is_told_before_anyt
     )
     disk = tmp_path / "disk"
     (tmp_path / "landline-broker@1.service").write_text(f"[Unit]\nAssertPathIsMountPoint={disk}\n")
+    tree = disk / "zookeeper" / "version-2"
+    tree.mkdir(parents=True)
+    (tree / "snapshot.1f").write_bytes(b"")
     found = faults(
         broker_data_dirs=[str(disk)],
         zookeeper_data_dir=f"{disk}/zookeeper",
         broker_http_host="192.0.2.1",
         broker_properties={"broker.id": 7},
     )
+    (strange,) = [what for check, what in found if check == "data"]
+    assert strange.startswith(f"{disk}/zookeeper has a tree of ZooKeeper's (zxid 0x1f)")
     settings = [what for check, what in found if check == "settings"]
     assert [
         what for what in settings if what.startswith("broker_http_host=192.0.2.1 is no address of this host")

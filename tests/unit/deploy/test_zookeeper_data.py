@@ -1,10 +1,15 @@
 """How new a ZooKeeper server's tree is, from its files alone."""
 
+import os
+import socket
 import struct
+
+import pytest
 
 from tests.support.deploy_code import load
 
 data = load("plugins/module_utils/zookeeper_data.py")
+configs = load("plugins/module_utils/zookeeper_config.py")
 info = load("plugins/modules/zookeeper_server_info.py")
 
 HEADER = b"ZKLG" + bytes(12)
@@ -70,8 +75,25 @@ def test_snapshots_without_any_log_are_told_from_a_tree(tmp_path):
 
 
 def test_a_configuration_tells_its_members_and_a_process_those_it_was_started_with():
-    config = info.parse_config("# made\ndataDir=/d\nserver.1=a:2888:3888\nserver.12=[::1]:2888:3888\n")
+    config = configs.parse_config("# made\ndataDir=/d\nserver.1=a:2888:3888\nserver.12=[::1]:2888:3888\n")
     assert config["dataDir"] == "/d"
-    assert info.server_lines(config) == {1: "a:2888:3888", 12: "[::1]:2888:3888"}
-    assert info.members_in(b"A=1\0LANDLINE_ZOOKEEPER_MEMBERS=1,2,3\0") == [1, 2, 3]
-    assert info.members_in(b"A=1\0") == []
+    assert configs.server_lines(config) == {1: "a:2888:3888", 12: "[::1]:2888:3888"}
+    assert configs.members_in(b"A=1\0LANDLINE_ZOOKEEPER_MEMBERS=1,2,3\0") == [1, 2, 3]
+    assert configs.members_in(b"A=1\0") == []
+
+
+@pytest.mark.parametrize(("config", "members"), [("", []), ("server.1=a\nserver.2=b\n", [1, 2])])
+def test_a_unit_that_is_active_without_a_process_that_systemd_knows_runs(
+    tmp_path, monkeypatch, config, members
+):
+    """As one of an init script. It is not to be taken for a stopped server, whose tree is taken up."""
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text("#!/bin/sh\nprintf 'ActiveState=active\\nMainPID=0\\nUnitFileState=enabled\\n'\n")
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    (tmp_path / "zoo.cfg").write_text(f"{config}clientPort={port}\n" if config else "")
+    places = {"data_dir": str(tmp_path), "log_dir": str(tmp_path), "config_file": str(tmp_path / "zoo.cfg")}
+    seen = info.look({**places, "unit": "zookeeper.service", "mounts": [], "id": 1, "fingerprint": ""})
+    assert (seen["state"], seen["members"]) == ("changed", members)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.support.zookeeper_world import SETTINGS, World, add, ensemble, installed
+from tests.support.zookeeper_world import SETTINGS, World, add, ensemble, installed, steps
 
 SIZES = [(1, 3), (3, 5), (5, 3), (3, 1), (1, 5), (5, 1), (5, 7), (7, 3)]
 
@@ -96,6 +96,24 @@ def test_two_of_three_servers_without_their_disks_are_not_started():
     assert "zookeeper_trusted_id=1" in step["why"]
     assert world.deploy({1, 2, 3}, trusted=1) == "none"
     assert all(node.running for node in world.nodes.values())
+
+
+@pytest.mark.parametrize("wanted", [{1}, {1, 2, 3}])
+def test_a_server_that_runs_and_was_not_set_up_by_the_role_is_refused(wanted):
+    """Of its ensemble nothing is known: neither its process nor a configuration tells it."""
+    world = World()
+    add(world, *wanted)
+    for number in wanted:
+        node = world.nodes[number]
+        node.running, node.epoch, node.zxid, node.running_with = True, 3, 7, frozenset({number})
+        node.follows = number
+    seen = [{**each, "members": []} for each in world.seen(frozenset(wanted))]
+    step = steps.zookeeper_next_step(seen[:1], {each: f"h{each}" for each in wanted})
+    assert step["action"] == "refuse"
+    assert step["why"].startswith(
+        "server 1 (h1): zookeeper.service runs there, and was not set up by this role"
+    )
+    assert "set broker_zookeeper_connect" in step["why"]
 
 
 def test_servers_are_named_in_order_whichever_was_seen_first():
