@@ -7,13 +7,12 @@ The playbook runs on this machine, as the host that asks the brokers, with a sys
 import json
 import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.support.deploy_code import ROOT
+from tests.support.plays import played
 
 # Without `turns` beside it, it is a release before there were turns.
 LANDLINE = """#!/bin/sh
@@ -66,23 +65,16 @@ class Site:
             "zookeeper": {"hosts": {"h1": {}}},
         }
         (self._directory / "hosts.json").write_text(json.dumps(inventory))
-        program = Path(sys.executable).with_name("ansible-playbook")
-        done = subprocess.run(
-            [program, "-i", self._directory / "hosts.json", "playbooks/decommission.yml", "-e",
-             "decommission_host=h2", *arguments],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "PATH": f"{self._directory / 'bin'}:{os.environ['PATH']}",
-                "ANSIBLE_HOME": str(self._directory / "ansible"),
-                "USER": "alice",
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )  # fmt: skip
-        print(done.stdout)
+        done = played(
+            self._directory,
+            "-i",
+            self._directory / "hosts.json",
+            "playbooks/decommission.yml",
+            "-e",
+            "decommission_host=h2",
+            *arguments,
+            env={"PATH": f"{self._directory / 'bin'}:{os.environ['PATH']}", "USER": "alice"},
+        )
         return done.returncode, re.sub(r"\s+", " ", done.stdout)
 
     @property
@@ -100,7 +92,10 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path):
-    return Site(tmp_path)
+    """Nothing of a run stays in the checkout."""
+    before = set((ROOT / "playbooks").iterdir())
+    yield Site(tmp_path)
+    assert set((ROOT / "playbooks").iterdir()) == before
 
 
 def test_while_a_host_is_off_nothing_is_begun_and_what_to_do_is_said(site):
