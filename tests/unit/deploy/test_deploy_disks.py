@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from pathlib import Path
 
 import jinja2
 import pytest
@@ -111,13 +110,30 @@ def test_one_broker_of_a_host_may_have_other_properties(key):
     assert (ours[0] == changed[0], ours[1] == changed[1]) == (True, False)
 
 
-def unit_of(dirs, points):
-    """A broker's unit as the role writes it."""
+def rendered(path, **variables):
     environment = jinja2.Environment(undefined=jinja2.ChainableUndefined, trim_blocks=True, autoescape=False)
     environment.tests["match"] = lambda text, pattern: re.match(pattern, text) is not None
-    text = Path(ROOT / "roles/broker/templates/landline-broker@.service.j2").read_text()
-    return environment.from_string(text).render(
-        broker_unit_dirs=dirs, broker_unit_mounts=points, broker_unit_id=1
+    return environment.from_string((ROOT / path).read_text()).render(**variables)
+
+
+def unit_of(dirs, points):
+    """A broker's unit as the role writes it."""
+    return rendered(
+        "roles/broker/templates/landline-broker@.service.j2",
+        broker_unit_dirs=dirs,
+        broker_unit_mounts=points,
+        broker_unit_id=1,
+    )
+
+
+def zookeepers_unit(directory, points):
+    """The unit of a ZooKeeper server as the role writes it."""
+    return rendered(
+        "roles/zookeeper/templates/zookeeper.service.j2",
+        zookeeper_data_dir=directory,
+        zookeeper_data_log_dir="",
+        zookeeper_looked={"mounts": points},
+        zookeeper_wanted={},
     )
 
 
@@ -139,6 +155,16 @@ def test_the_unit_of_a_broker_below_var_lib_has_its_directory_made_by_systemd():
     lines = unit_of(["/var/lib/landline/broker-1"], []).splitlines()
     assert "StateDirectory=landline/broker-%i" in lines
     assert not [each for each in lines if each.startswith(("ReadWrite", "Assert"))]
+
+
+def test_a_percent_sign_in_a_path_is_written_as_systemd_reads_it():
+    path, point = "/data/50%u/1", "/data/50%u"
+    for text, optional in ((unit_of([path], [point]), "-"), (zookeepers_unit(path, [point]), "")):
+        assert {
+            "RequiresMountsFor=/data/50%%u/1",
+            "AssertPathIsMountPoint=/data/50%%u",
+            f"ReadWritePaths={optional}/data/50%%u/1",
+        } <= set(text.splitlines())
 
 
 NEEDS = """
