@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -196,6 +197,17 @@ def typical(
     return float(statistics.median(found)) if found else otherwise
 
 
+def plan_salt(text: str) -> str:
+    """Returns the salt of a plan's file; empty if the file is none, or that of another version."""
+    try:
+        plan = json.loads(text)
+    except ValueError:
+        return ""
+    if not isinstance(plan, dict) or plan.get("version") != VERSION:
+        return ""
+    return str(plan.get("salt") or "")
+
+
 def plan_differences(plan: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Returns in words what is not as it was when the plan was made; empty if a deploy would do what it says."""
     if plan.get("version") != VERSION:
@@ -264,6 +276,7 @@ class FilterModule:
             "broker_actions": broker_actions,
             "server_actions": server_actions,
             "deploy_plan": deploy_plan,
+            "plan_salt": plan_salt,
             "plan_differences": plan_differences,
             "planned_units": planned_units,
         }

@@ -160,6 +160,15 @@ def test_a_plan_of_other_hosts_or_another_release_is_out_of_date():
     assert "no plan" in plans.plan_differences({}, plan)[0]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["", "no JSON", "[]", '{"version": 1}', '{"version": 1, "salt": ""}', '{"version": 0, "salt": "s"}'],
+)
+def test_a_file_that_is_no_plan_of_this_version_has_no_salt(text):
+    assert plans.plan_salt(text) == ""
+    assert plans.plan_salt(json.dumps(plan_of(host(1, looked())))) == "s"
+
+
 def test_a_run_by_a_plan_may_start_and_restart_its_brokers_alone():
     plan = plan_of(host(1, looked(), outdated=1), host(2, looked()), host(3, looked(), reloading=1))
     assert plans.planned_units(plan, "h1") == ["landline-broker@1.service"]

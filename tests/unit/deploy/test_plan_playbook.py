@@ -68,3 +68,13 @@ def test_what_would_be_written_of_a_zookeeper_server_has_its_unit_and_no_passwor
     assert "/etc/systemd/system/landline-nowhere.service (new)" in said
     assert "+ExecStart=/usr/bin/java -Xms333m -Xmx333m " in said
     assert "hidden-1" not in done.stdout
+
+
+@pytest.mark.parametrize("text", [None, '{"brokers": []}'])
+def test_a_file_that_is_no_plan_is_refused_in_these_words(play, tmp_path, text):
+    file = tmp_path / "plan.json"
+    if text is not None:
+        file.write_text(text)
+    done = play("playbooks/apply.yml", landline_plan=str(file))
+    assert done.returncode != 0
+    assert f"{file} is no plan as `make plan` writes it now: make a new one" in " ".join(done.stdout.split())
