@@ -24,6 +24,7 @@ IN_WORDS = {
     "new": "new",
     "leave": "stopped: it leaves",
 }
+NOTHING = "Nothing to do with brokers and ZooKeeper. The rest of a deploy is not planned."
 PLACES = ("broken", "others", "controller")
 STYLES = {"+": "green", "-": "red"}
 
@@ -97,7 +98,7 @@ def summary(plan: Row) -> str:
     """How long all of it takes, in a line."""
     actions = [row["action"] for row in plan["brokers"]]
     if {*actions, *(row["action"] for row in plan["zookeeper"])} <= {"unchanged"}:
-        return "Nothing to do."
+        return NOTHING
     measured = "as the last turns of these brokers took"
     how = measured if plan["is_measured"] else "from their last starts: no turn was measured yet"
     restarts = actions.count("restart")

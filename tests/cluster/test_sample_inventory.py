@@ -446,7 +446,7 @@ def test_a_plan_is_what_is_done(lab, inventory: Path, tmp_path):
     # Nothing is left of it.
     plan, said = planned(inventory, file, settings)
     assert {row["action"] for row in plan["brokers"] + plan["zookeeper"]} == {"unchanged"}
-    assert "Nothing to do." in said
+    assert "Nothing to do with brokers and ZooKeeper." in said
 
 
 # How many deploys end before their time, and at which tasks: a walk by hand takes more of them.

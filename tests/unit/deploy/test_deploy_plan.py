@@ -119,8 +119,9 @@ def test_the_table_has_all_brokers_and_lines_once_for_all_that_get_them(capsys, 
     assert plan_table.main([str(tmp_path / "nowhere")]) == 2
 
 
-def test_a_plan_with_nothing_to_do_says_so():
-    assert plan_table.summary(plan_of(host(1, looked()))) == "Nothing to do."
+def test_a_plan_with_nothing_to_do_says_so_of_what_it_looked_at():
+    (said,) = {plan_table.summary(plan_of(host(1, looked()))), plan_table.NOTHING}
+    assert said.startswith("Nothing to do with brokers and ZooKeeper.")
 
 
 def test_a_plan_is_up_to_date_until_a_host_or_the_inventory_says_something_else():
