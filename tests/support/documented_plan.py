@@ -50,7 +50,9 @@ VERBS: Final = {
     "cluster-up": Verb("made the cluster that the others are run on"),
     "cluster-down": Verb("ends the cluster that the others are run on"),
     "apply": Verb("rolls for minutes; tests/cluster/test_sample_inventory.py does"),
-    "restart": Verb("rolls for minutes; tests/cluster/test_cluster_up.py does"),
+    "restart": Verb(
+        "rolls for minutes; tests/cluster/test_playbooks_under_load.py and tests/cluster/test_rolls.py do"
+    ),
     "reboot": Verb("reboots every host; tests/cluster/test_reboot.py does"),
     "migrate": Verb("needs hosts with Apache Kafka; tests/cluster/test_migrate.py has them", PLAYBOOK),
     "certificates": Verb("needs a secured cluster; tests/cluster/test_secured_by_playbook.py has one"),
@@ -59,7 +61,7 @@ VERBS: Final = {
         ".venv/bin/python -m tools.release --help",
     ),
     "wheel": Verb("compiles for minutes; tests/unit/deploy/test_wheels.py builds both"),
-    "sanity": Verb("takes minutes, and installs linters from PyPI"),
+    "sanity": Verb("takes a minute, and installs linters from PyPI"),
     "day-two": Verb("takes two hours"),
     "restore": Verb("needs an ensemble that lost its tree; tests/cluster/test_zookeeper_grows.py does it"),
     "rebalance": Verb(MOVES, PLAYBOOK),

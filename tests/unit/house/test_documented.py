@@ -74,6 +74,17 @@ def test_every_exception_is_still_documented() -> None:
     assert all(any(bare.startswith(begin) for bare in written) for begin in RUNNING)
 
 
+def test_what_is_said_to_be_run_by_another_test_is():
+    """A playbook by its name or by its verb."""
+    said = {verb: re.findall(r"tests/\S+\.py", each.reason) for verb, each in VERBS.items()}
+    said |= {bare: re.findall(r"tests/\S+\.py", each.reason) for bare, each in INSTEAD.items()}
+    assert len([files for files in said.values() if files]) > 8
+    for what, files in said.items():
+        for text in [(ROOT / file).read_text() for file in files]:
+            if (ROOT / f"playbooks/{what}.yml").exists():
+                assert f'"{what}"' in text or f"playbooks/{what}.yml" in text, (what, files)
+
+
 def test_commands_in_the_text_do_not_need_an_activated_environment() -> None:
     bare = re.compile(r"(?<![\w./])python3? -m (?:lab|pipeline|compare|tests|broker|bench|chaos|rig|tools)\b")
     for path in documents(ROOT):
