@@ -315,7 +315,7 @@ def test_the_services_of_the_hosts_work_and_nobody_else_reads_their_key_and_pass
     assert http_access.get(metrics, 10)[0] == 401
     monkeypatch.setenv(http_access.TOKEN_ENV, str(directory / "http-token"))
     assert http_access.get(metrics, 10)[0] == 200
-    make("smoke", f"LAB={lab.name}", f"TEST_ARGS={SMOKE}")
+    make("smoke", f"LAB={lab.name}")  # all of it: here a cluster is least like the lab's
     assert f"SASL_SSL://{lab.hosts[0].address}:{SASL_SSL_PORT}" in make("status", f"LAB={lab.name}").stdout
     names = "/etc/landline/broker.pem /etc/landline/client.properties /etc/landline/http-tokens"
     modes = on_each(lab, f"stat --format='%a %U:%G' {names}")

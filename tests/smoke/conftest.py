@@ -123,6 +123,14 @@ def unit(name, unit_name):
     return dict(line.partition("=")[::2] for line in shown.splitlines())
 
 
+def listening_addresses(name, port):
+    """The addresses of a host at which a TCP port is open: 0.0.0.0 and :: stand for all."""
+    sockets = machine(name).socket.get_listening_sockets()
+    places = [each.removeprefix("tcp://").rpartition(":") for each in sockets if each.startswith("tcp://")]
+    # A JVM has IPv4's addresses as those of IPv6.
+    return {address.removeprefix("::ffff:") for address, _, at in places if int(at) == port}
+
+
 def process_status(name, pid):
     """/proc/PID/status of a process on a host, by field."""
     lines = machine(name).file(f"/proc/{pid}/status").content_string.splitlines()

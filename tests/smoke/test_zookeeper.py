@@ -7,7 +7,15 @@ from kazoo.client import KazooClient
 
 from sparkctl.inventory import host_port
 from tests.smoke import by_ssh
-from tests.smoke.conftest import machine, process_status, setting, status, unit
+from tests.smoke.conftest import (
+    listening_addresses,
+    machine,
+    process_status,
+    properties,
+    setting,
+    status,
+    unit,
+)
 
 UNIT = "zookeeper.service"
 TOP_LEVEL = [
@@ -34,10 +42,15 @@ def port(name):
     return int(setting(name, "zookeeper_client_port", default=2181))
 
 
+def client_address(name):
+    """What the server listens at; empty where that is all of the host's addresses."""
+    address = setting(name, "zookeeper_client_address", default="").strip("[]")
+    return "" if address in ("0.0.0.0", "::") else address
+
+
 def ask(name, word):
     """The server's answer to one of its four-letter commands."""
-    listens_on = setting(name, "zookeeper_client_address", default="0.0.0.0")
-    address = "127.0.0.1" if listens_on in ("", "0.0.0.0", "::") else listens_on
+    address = client_address(name) or "127.0.0.1"
     script = f"exec 3<>/dev/tcp/{address}/{port(name)}; printf {word} >&3; cat <&3"
     return machine(name).check_output("bash -c %s", script)
 
@@ -48,17 +61,26 @@ def mode(name):
 
 
 @pytest.fixture(scope="module")
-def zookeeper(cluster):
-    """A kazoo client below the cluster's chroot."""
+def servers(cluster):
+    """The hosts of the ensemble."""
     names = cluster.hosts("zookeeper")
+    if not names:
+        pytest.skip("the inventory has no group zookeeper: the brokers' ensemble is another one's")
+    return names
+
+
+@pytest.fixture(scope="module")
+def zookeeper(cluster, servers):
+    """A kazoo client below the cluster's chroot."""
+    names = servers
     addresses = {
         name: setting(name, "zookeeper_address", default=cluster.service_address(name)) for name in names
     }
-    servers = ",".join(host_port(addresses[name], port(name)) for name in names)
+    connect = ",".join(host_port(addresses[name], port(name)) for name in names)
     chroot = cluster.variables(cluster.hosts("brokers")[0]).get("broker_zookeeper_chroot", "")
     tunnel = cluster.tunnel(names[0], addresses[names[0]])
     handler = by_ssh.KazooHandler(tunnel) if tunnel else None
-    client = KazooClient(hosts=servers + chroot, timeout=10, read_only=True, handler=handler)
+    client = KazooClient(hosts=connect + chroot, timeout=10, read_only=True, handler=handler)
     client.start(timeout=15)
     yield client
     client.stop()
@@ -77,9 +99,6 @@ def test_the_service_runs_and_starts_at_boot(zookeeper_name):
         ("User", "zookeeper"),
         ("Restart", "always"),
         ("LimitCORE", "0"),
-        ("OOMScoreAdjust", "-900"),
-        ("TasksMax", "4096"),
-        ("LogRateLimitBurst", "10000"),
         ("NoNewPrivileges", "yes"),
         ("PrivateTmp", "yes"),
         ("ProtectHome", "yes"),
@@ -91,6 +110,18 @@ def test_the_unit_is_as_written(zookeeper_name, key, value):
     assert unit(zookeeper_name, UNIT)[key] == value
 
 
+@pytest.mark.parametrize(
+    ("key", "variable", "default"),
+    [
+        ("OOMScoreAdjust", "zookeeper_oom_score_adjust", -900),
+        ("TasksMax", "zookeeper_tasks_max", 4096),
+        ("LogRateLimitBurst", "zookeeper_log_burst", 10_000),
+    ],
+)
+def test_the_unit_has_the_inventorys_limits(zookeeper_name, key, variable, default):
+    assert unit(zookeeper_name, UNIT)[key] == str(setting(zookeeper_name, variable, default=default))
+
+
 def test_the_process_has_no_privileges(zookeeper_name):
     fields = process_status(zookeeper_name, unit(zookeeper_name, UNIT)["MainPID"])
     assert fields["NoNewPrivs"] == "1"
@@ -99,7 +130,9 @@ def test_the_process_has_no_privileges(zookeeper_name):
 
 
 def test_the_client_port_is_open(zookeeper_name):
-    assert machine(zookeeper_name).socket(f"tcp://{port(zookeeper_name)}").is_listening
+    address = client_address(zookeeper_name)
+    wanted = {address} if address else {"0.0.0.0", "::"}
+    assert wanted & listening_addresses(zookeeper_name, port(zookeeper_name))
 
 
 def test_the_server_is_alive(zookeeper_name):
@@ -116,8 +149,8 @@ def test_data_is_kept_where_it_belongs(zookeeper_name, cluster):
     assert oct(host.file(data).mode) == oct(0o750)
 
 
-def test_the_ensemble_has_one_leader(cluster):
-    modes = sorted(mode(name) for name in cluster.hosts("zookeeper"))
+def test_the_ensemble_has_one_leader(servers):
+    modes = sorted(map(mode, servers))
     expected = ["standalone"] if len(modes) == 1 else ["follower"] * (len(modes) - 1) + ["leader"]
     assert modes == expected
 
@@ -133,11 +166,22 @@ def test_exactly_the_inventorys_brokers_are_registered(zookeeper, cluster):
     )
 
 
+def place_of(endpoint):
+    """Address and port of NAME://HOST:PORT."""
+    host, _, number = endpoint.partition("://")[2].rpartition(":")
+    return host.strip("[]"), int(number)
+
+
 def test_a_brokers_registration_says_where_it_is(zookeeper, broker):
     registered = json.loads(zookeeper.get(f"/brokers/ids/{broker.broker_id}")[0])
-    between = [f"BROKER://{host_port(broker.address, broker.internal_port)}"] if broker.internal_port else []
-    assert registered["endpoints"] == [f"PLAINTEXT://{broker.bootstrap}", *between]
-    assert (registered["host"], registered["port"]) == (broker.address, broker.port)
+    announced = [each.strip() for each in properties(broker)["advertised.listeners"].split(",")]
+    assert registered["endpoints"] == announced
+    if "advertised.listeners" not in setting(broker.host, "broker_properties", default={}):
+        assert {place_of(each)[0] for each in announced} == {broker.address}
+    # For old clients, which know no listeners.
+    protocols = registered["listener_security_protocol_map"]
+    plain = [place_of(each) for each in announced if protocols[each.partition("://")[0]] == "PLAINTEXT"]
+    assert (registered["host"], registered["port"]) == (plain[0] if plain else (None, -1))
     assert registered["version"] == 5
 
 
