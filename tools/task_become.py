@@ -33,6 +33,7 @@ WITHOUT_ROOT = {
         "pause",
         "ping",
         "set_fact",
+        "set_stats",
         "wait_for",
         "broker_reach_info",
         "zookeeper_health",

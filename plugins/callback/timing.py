@@ -1,14 +1,16 @@
 # Copyright: The Landline authors
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the duration of the run and its slowest tasks after the recap."""
+"""Prints after the recap what a task wants to be seen there, the duration of the run and its slowest tasks."""
 
 from __future__ import annotations
 
 DOCUMENTATION = """
 name: timing
 type: aggregate
-short_description: Wall time of the run and its slowest tasks
-description: One line after the recap. A task counts from its start to the start of the next one.
+short_description: Wall time of the run and its slowest tasks, and a warning
+description:
+  - One line after the recap. A task counts from its start to the start of the next one.
+  - Before it comes the warning that a task gave to C(set_stats) as C(landline_warning), once for the run.
 author: The Landline authors (!UNKNOWN)
 requirements:
   - enable it in ansible.cfg
@@ -20,6 +22,7 @@ from typing import Any
 from ansible.plugins.callback import CallbackBase
 
 SLOWEST = 5
+WARNING = "landline_warning"
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible has no types
@@ -42,8 +45,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible has no types
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
         self._next(task.get_name())
 
-    def v2_playbook_on_stats(self, stats: Any) -> None:  # noqa: ARG002 - Ansible's signature
+    def v2_playbook_on_stats(self, stats: Any) -> None:
         self._next("")
+        if words := stats.custom.get("_run", {}).get(WARNING):
+            self._display.warning(words)
         slowest = sorted(self._seconds.items(), key=lambda entry: -entry[1])[:SLOWEST]
         listed = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in slowest)
         self._display.display(f"{time.monotonic() - self._begin:.1f} s in all; longest: {listed}\n")
