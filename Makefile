@@ -120,7 +120,7 @@ cluster-down: setup ## Destroy the lab: no process, mount, cgroup, namespace or 
 	@rm -rf --one-file-system build/lab/$(LAB).mk $(SHARED)
 
 .PHONY: deploy
-deploy: setup wheelhouse ## Run deploy.yml on the lab, or on INVENTORY's hosts; rolls running services
+deploy: setup dev-build ## Run deploy.yml on the lab, or on INVENTORY's hosts; rolls running services
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook deploy.yml $(ANSIBLE_ARGS)
 
 .PHONY: preflight
@@ -128,7 +128,7 @@ preflight: setup ## Look at all hosts as a deploy does before it changes anythin
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/preflight.yml $(ANSIBLE_ARGS)
 
 .PHONY: plan
-plan: setup wheelhouse ## Show what a deploy would do with each broker, whether it may now, and how long it takes: PLAN=build/plan.json
+plan: setup dev-build ## Show what a deploy would do with each broker, whether it may now, and how long it takes: PLAN=build/plan.json
 	@mkdir -p build && rm -f '$(PLAN_FILE)'
 	@code=0; $(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/plan.yml --check -e 'landline_plan_file=$(PLAN_FILE)' $(ANSIBLE_ARGS) || code=$$?; \
 		[ ! -e '$(PLAN_FILE)' ] || $(PY) -m tools.plan_table '$(PLAN_FILE)'; exit $$code
@@ -146,7 +146,7 @@ reboot: setup ## Reboot all hosts one at a time, as the cluster allows: ANSIBLE_
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/reboot.yml $(ANSIBLE_ARGS)
 
 .PHONY: migrate
-migrate: setup wheelhouse ## Let Landline take the place of Apache Kafka's brokers on INVENTORY's hosts, or back: TO=kafka
+migrate: setup dev-build ## Let Landline take the place of Apache Kafka's brokers on INVENTORY's hosts, or back: TO=kafka
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/migrate.yml $(if $(TO),-e migrate_to=$(TO)) $(ANSIBLE_ARGS)
 
 .PHONY: certificates
@@ -178,7 +178,7 @@ decommission: setup ## Move everything away from a host's brokers, and remove th
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/decommission.yml $(MOVES) -e decommission_host=$(or $(HOST),$(error give HOST=name)) $(ANSIBLE_ARGS)
 
 .PHONY: replace
-replace: setup wheelhouse ## Deploy a new machine in place of a dead host, and fill it: HOST=name THROTTLE=(bytes per second)
+replace: setup dev-build ## Deploy a new machine in place of a dead host, and fill it: HOST=name THROTTLE=(bytes per second)
 	@$(WITH_INVENTORY) $(INSIDE) ansible-playbook playbooks/replace.yml $(MOVES) -e replace_host=$(or $(HOST),$(error give HOST=name)) $(ANSIBLE_ARGS)
 
 .PHONY: support-bundle
@@ -198,6 +198,11 @@ smoke: setup ## Check every service, port, unit, file and znode of the running c
 .PHONY: wheelhouse
 wheelhouse: setup ## Build the wheel and the offline wheelhouse for installing hosts
 	@$(PY) -m tools.wheelhouse $(WHEELS)
+
+# What verbs that deploy build before: the working tree for the lab, and for INVENTORY's hosts if they get it.
+.PHONY: dev-build
+dev-build: setup
+	@$(if $(INVENTORY),$(WITH_INVENTORY) $(PY) -m tools.dev_build $(WHEELS) -- $(ANSIBLE_ARGS),$(PY) -m tools.wheelhouse $(WHEELS))
 
 .PHONY: wheel
 wheel: setup ## Build the broker's wheels into build/wheels: pure Python, and with compiled code where a C compiler is

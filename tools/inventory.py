@@ -69,11 +69,11 @@ class Inventory:
         self._tunnels: dict[tuple[str, str], Tunnel | None] = {}
 
     @classmethod
-    def read(cls, source: str | None = None) -> Inventory:
-        """Runs `ansible-inventory` for `source` or the configured inventory. Raises `SystemExit` with
-        its error.
+    def read(cls, source: str | None = None, *more: str) -> Inventory:
+        """Runs `ansible-inventory` for `source` or the configured inventory, with `more` options. Raises
+        `SystemExit` with its error.
         """
-        argv = [str(Path(sys.executable).with_name("ansible-inventory")), "--list"]
+        argv = [str(Path(sys.executable).with_name("ansible-inventory")), "--list", *more]
         argv += ["-i", source] if source else []
         done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:

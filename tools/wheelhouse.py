@@ -243,6 +243,11 @@ def run(module: str, *arguments: str) -> None:
 )
 def main(compiled: bool | None) -> None:
     """Build what this checkout's hosts are installed from."""
+    build_for_hosts(compiled)
+
+
+def build_for_hosts(compiled: bool | None) -> None:
+    """Builds the working tree, if it is not built as it is: with compiled code, without, or by what there is here."""
     is_compiled = compiles(compiled)
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lock = (ROOT / "requirements.lock").read_text()
