@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.anomalies import summary
 from chaos.load import Load, LoadPlan, findings
-from rig.topics import await_leaders, create_topic, isr_sizes, partition_replicas
+from rig.topics import await_leaders, create_topic, delete_topics, isr_sizes, partition_replicas
 from rig.wait import wait_until
 from rig.wire import cluster_view
 from sparkctl.inventory import host_port
@@ -100,7 +100,7 @@ def with_a_spare(lab, hosts: Path) -> None:
         del inventory["all"]["children"][group]
     hosts.write_text(yaml.safe_dump(inventory))
     settings = hosts.parent / "group_vars" / "all.yml"
-    settings.write_text(settings.read_text() + yaml.safe_dump(SETTINGS))
+    settings.write_text(yaml.safe_dump(yaml.safe_load(settings.read_text()) | SETTINGS, width=1000))
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +199,11 @@ def test_a_replacement_and_a_decommission_that_end_early_are_completed(site):
         what="broker 3 is known to be dead",
     )
     in_place_of(site, "kafka-c", SPARE)
+    refused = site.play("replace", f"HOST={SPARE}", check=False)
+    assert re.search(
+        r"only broker 3 has all records of \S+-\d.*: an empty one in its place would lose them", refused
+    )
+    delete_topics(site.bootstrap, ["moved", "paused", "leaving"])
     site.walked("replace", f"HOST={SPARE}", arguments=[f"-ereplace_host={SPARE}"])
     wait_until(lambda: set(isr_sizes(site.bootstrap, "kept").values()) == {3}, 120, what="all are in sync")
     assert set(changed(site.play("replace", f"HOST={SPARE}")).values()) == {0}
