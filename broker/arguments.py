@@ -7,6 +7,7 @@ commands do is in `__main__`.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -252,6 +253,21 @@ def _add_moves(add: Callable[[str, str], argparse.ArgumentParser]) -> None:
             help="who has the turn; commands of one run have one name, and keep the turn between them",
         )
         command.add_argument(
+            "--run",
+            metavar="JSON",
+            type=_object,
+            default={},
+            help="an object that says of the run whatever others are to know, with the turn",
+        )
+        command.add_argument(
+            "--who",
+            action="store_true",
+            help="only say who has the turn, in JSON, null if nobody; take nothing",
+        )
+        command.add_argument(
+            "--take-over", metavar="NAME", help="who had the turn and is known to be dead: it need not expire"
+        )
+        command.add_argument(
             "--held",
             action="store_true",
             help="go on only if the holder still has the turn of the command before",
@@ -391,6 +407,16 @@ def _key_value(text: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key.strip(), value.strip()
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
+    return found
 
 
 def _port(text: str) -> int:

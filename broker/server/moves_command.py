@@ -30,7 +30,7 @@ from broker.server.moves.judge import (
 )
 from broker.server.moves.layout import Layout, Targets, TooFewError, Wish, added, amount, of_brokers
 from broker.server.moves.planner import plan
-from broker.server.moves.turn import TAKE_BACK_S, MoveTurn, OwnTurn, lease_of
+from broker.server.moves.turn import TAKE_BACK_S, MoveTurn, OwnTurn, lease_of, told_of
 from broker.server.moves.work import Decide, Left, MovedCluster, WorkDone, in_words, work
 from broker.server.stopping.may_stop import zookeeper
 from broker.server.zookeeper_access import access_from
@@ -51,6 +51,10 @@ Complain = Callable[[str], None]
 def run(options: Any, properties: Mapping[str, str], complain: Complain) -> int:
     """Runs the command. ``properties`` are those of the broker's file."""
     try:
+        if options.who:
+            with _zookeeper(properties) as store:
+                print(json.dumps(told_of(MoveTurn(store).held())))
+            return EXIT_DONE
         config = BrokerConfig.from_properties(properties)
         with ClusterRequests.of(config, f"landline-{options.command}") as brokers:
             admin = MoveAdmin(brokers)
@@ -79,7 +83,7 @@ def move(
     own, pause_for, code = OwnTurn(turn, lease_of(options)), wait or Event().wait, EXIT_FAILED
     try:
         try:
-            own.begin(pause_for, is_held=options.held, by_force=options.pause)
+            own.begin(pause_for, is_held=options.held, dead=options.take_over, by_force=options.pause)
             code = _work(admin, own, options, complain, pause_for)
         except KeyboardInterrupt:
             code = EXIT_INTERRUPTED

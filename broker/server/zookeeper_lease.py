@@ -33,9 +33,13 @@ class LeaseZnode(Generic[L]):
         self._decode = decode
 
     def take(
-        self, is_own: Callable[[L], bool], encode: Callable[[int], bytes], *, by_force: bool = False
+        self,
+        is_own: Callable[[L], bool],
+        encode: Callable[[int], bytes],
+        *,
+        may_end: Callable[[L], bool] = lambda _: False,
     ) -> tuple[L, int] | None:
-        """Takes the lease, renews one that ``is_own``, or, with ``by_force``, ends another's. ``encode`` gets since
+        """Takes the lease, renews one that ``is_own``, or ends another's that it ``may_end``. ``encode`` gets since
         when it is held. Returns None, or another's lease with its remaining time in ms.
         """
         while True:
@@ -49,7 +53,7 @@ class LeaseZnode(Generic[L]):
             else:
                 since_ms = now_ms(self._store)
                 remaining_ms = 0 if present is None else stat.mtime_ms + present.for_ms - since_ms
-                if present is not None and remaining_ms > 0 and not by_force:
+                if present is not None and remaining_ms > 0 and not may_end(present):
                     return present, remaining_ms
             if self.write(encode(since_ms), stat):
                 return None

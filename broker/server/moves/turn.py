@@ -2,8 +2,9 @@
 
 Two runs would undo each other: each takes all throttled moves for its own, and takes the throttles away at its end. The
 lease is like the stop permit (`server.stopping.stop_permit`): one znode, never deleted, empty when free, and a time by
-ZooKeeper's clock after which that of a dead run is free. The commands of one run have one holder. Kafka's brokers
-ignore the znode.
+ZooKeeper's clock after which that of a dead run is free. The commands of one run have one holder. What the run notes of
+itself is kept with it, for whoever can see by that whether it lives (`plugins/filter/moves.py`): a dead one's turn is
+taken over by its name. Kafka's brokers ignore the znode.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from broker.server.moves.judge import MovesRefusedError
@@ -42,7 +43,7 @@ _WENT_ON: Final = "moves partitions now: the turn of this run was over. Run it a
 class MoveLease:
     """Who moves partitions, as stored in ZooKeeper: any text that is unique to a run, and its command. ``since_ms`` is
     when the turn began, by ZooKeeper's clock, which renewals keep. ``is_ending``: it was interrupted, and takes back
-    what it has set.
+    what it has set. ``run``: what the run notes of itself.
     """
 
     holder: str
@@ -50,6 +51,7 @@ class MoveLease:
     for_ms: int = FOR_MS
     since_ms: int = NOT_NOTED
     is_ending: bool = False
+    run: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +76,14 @@ class MoveTurn:
     def __init__(self, store: Store) -> None:
         self._znode = LeaseZnode(store, TURN, decode_lease)
 
-    def take(self, lease: MoveLease, *, by_force: bool = False) -> HeldTurn | None:
-        """Takes the lease, renews the same holder's, or, with ``by_force``, ends another's. Returns None, or the other
-        holder's lease.
+    def take(self, lease: MoveLease, *, dead: str | None = None, by_force: bool = False) -> HeldTurn | None:
+        """Takes the lease, renews the same holder's, or ends another's: that of the run ``dead``, unless its command
+        still takes back what it has set, or, with ``by_force``, anybody's. Returns None, or the other holder's lease.
         """
         held = self._znode.take(
             lambda present: present.holder == lease.holder,
             lambda since_ms: encode_lease(replace(lease, since_ms=since_ms)),
-            by_force=by_force,
+            may_end=lambda present: by_force or (present.holder == dead and not present.is_ending),
         )
         return None if held is None else HeldTurn(*held)
 
@@ -120,17 +122,23 @@ class OwnTurn:
         self._renewed = time.monotonic()
 
     def begin(
-        self, pause_for: Callable[[float], object], *, is_held: bool = False, by_force: bool = False
+        self,
+        pause_for: Callable[[float], object],
+        *,
+        is_held: bool = False,
+        dead: str | None = None,
+        by_force: bool = False,
     ) -> None:
-        """Takes it, as soon as one that was interrupted has taken back what it had set. With ``is_held`` an earlier
-        command of the run has it. Raises :class:`MovesRefusedError` with who has it now, or who ended it.
+        """Takes it, also from the run ``dead``, as soon as one that was interrupted has taken back what it had set.
+        With ``is_held`` an earlier command of the run has it. Raises :class:`MovesRefusedError` with who has it now, or
+        who ended it.
         """
         if is_held and not by_force:
             self._check(self._turn.keep(self._lease))
             return
         began = time.monotonic()
         while True:
-            held = self._turn.take(self._lease, by_force=by_force)
+            held = self._turn.take(self._lease, dead=dead, by_force=by_force)
             if held is None:
                 return
             if not held.lease.is_ending or time.monotonic() - began >= TAKE_BACK_S:
@@ -176,7 +184,23 @@ def lease_of(options: Any) -> MoveLease:
     return MoveLease(
         options.holder or f"{getpass.getuser()}@{socket.gethostname()} (process {os.getpid()})",
         " ".join(words),
+        run=options.run,
     )
+
+
+def told_of(held: HeldTurn | None) -> dict[str, Any] | None:
+    """Who has the turn, for programs: None if nobody has."""
+    if held is None:
+        return None
+    lease = held.lease
+    return {
+        "holder": lease.holder,
+        "command": lease.command,
+        "since_ms": lease.since_ms,
+        "remaining_ms": held.remaining_ms,
+        "is_ending": lease.is_ending,
+        "run": lease.run,
+    }
 
 
 def encode_lease(lease: MoveLease) -> bytes:
@@ -187,6 +211,7 @@ def encode_lease(lease: MoveLease) -> bytes:
         "for_ms": lease.for_ms,
         "since_ms": lease.since_ms,
         "is_ending": lease.is_ending,
+        "run": lease.run,
     }
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -195,12 +220,14 @@ def decode_lease(data: bytes) -> MoveLease | None:
     """None for a free turn, and for unreadable data: what somebody wrote by hand must not block moves forever."""
     try:
         value = load(TURN, data)
+        run = value.get("run")
         return MoveLease(
             str(value["holder"]),
             str(value["command"]),
             int64(value["for_ms"]),
             int64(value["since_ms"]),
-            is_ending=value.get("is_ending") is True,  # releases before 0.4.0 do not tell
+            is_ending=value.get("is_ending") is True,
+            run=run if isinstance(run, dict) else {},
         )
     except (BadZnodeError, *STRANGE):
         return None

@@ -1,5 +1,6 @@
 """One run moves partitions at a time: the others are told who, and one that ends takes back what it has set alone."""
 
+import contextlib
 import json
 import threading
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.arguments import make_parser
+from broker.server import moves_command
 from broker.server.moves.judge import MovesRefusedError
 from broker.server.moves.layout import Layout, PlacedPartition
 from broker.server.moves.throttles import ThrottledPairs, Throttles
@@ -83,6 +85,32 @@ def test_a_turn_whose_time_is_over_and_that_nobody_has_had_since_goes_on(turn):
     assert turn.held().lease.holder == ALICE
 
 
+def test_of_a_run_that_is_known_to_be_dead_the_turn_is_taken_over_at_once_and_by_one_alone(turn):
+    assert turn.take(lease()) is None
+    before = turn.held().lease.since_ms
+    assert turn.take(lease(BOB), dead="somebody else").lease.holder == ALICE
+    assert turn.take(lease(BOB), dead=ALICE) is None
+    assert turn.held().lease.since_ms >= before
+    assert turn.take(lease("carol"), dead=ALICE).lease.holder == BOB
+    assert turn.keep(lease()).startswith(f"{BOB} moves partitions now: the turn of this run was over"), (
+        "what it left on the host ends"
+    )
+
+
+def test_what_a_dead_run_left_on_the_host_takes_back_what_it_has_set_before_its_turn_is_taken_over(turn):
+    assert turn.take(lease()) is None
+    OwnTurn(turn, lease()).begin_to_end()
+    waited = []
+
+    def wait(_seconds):
+        waited.append(turn.held().lease.holder)
+        turn.free(ALICE)
+
+    OwnTurn(turn, lease(BOB)).begin(wait, dead=ALICE)
+    assert waited == [ALICE]
+    assert turn.held().lease.holder == BOB
+
+
 def test_many_who_ask_at_once_get_one_turn(store):
     granted = []
 
@@ -99,7 +127,7 @@ def test_many_who_ask_at_once_get_one_turn(store):
 
 
 def test_a_turn_survives_its_writing_and_rubbish_is_a_free_one(turn, store):
-    whole = MoveLease(ALICE, "drain --broker=2", 5, 6, is_ending=True)
+    whole = MoveLease(ALICE, "drain --broker=2", 5, 6, is_ending=True, run={"pid": 7})
     assert decode_lease(encode_lease(whole)) == whole
     turn.take(lease())
     text = encode_lease(whole)
@@ -324,6 +352,44 @@ def test_the_commands_of_one_run_keep_the_turn_between_them(turn):
     alone = options("rebalance", "--within=0", holder=None)
     assert move(pretended, turn, alone, pytest.fail, pytest.fail) == EXIT_NOT_YET
     assert turn.held() is None, "without a name no command of the run follows"
+
+
+def test_what_a_run_notes_of_itself_is_told_with_its_turn_which_is_not_taken(
+    turn, store, monkeypatch, capsys
+):
+    monkeypatch.setattr(moves_command, "_zookeeper", lambda _properties: contextlib.nullcontext(store))
+    ask = options("rebalance", "--who", holder=None)
+    assert moves_command.run(ask, {}, pytest.fail) == EXIT_DONE
+    assert capsys.readouterr().out == "null\n"
+    pretended, noted = cluster(), {"machine": "control", "pid": 7}
+    moving = options("drain", "--broker=2", f"--run={json.dumps(noted)}", "--within=0")
+    assert move(pretended, turn, moving, pytest.fail, pytest.fail) == EXIT_NOT_YET
+    capsys.readouterr()
+    assert moves_command.run(ask, {}, pytest.fail) == EXIT_DONE
+    told = json.loads(capsys.readouterr().out)
+    assert (told["holder"], told["command"], told["run"]) == (ALICE, "drain --broker=2", noted)
+    assert 0 < told["remaining_ms"] <= 120_000
+    assert told["is_ending"] is False
+    assert turn.held().lease.holder == ALICE
+
+
+@pytest.mark.parametrize("words", ["", "[1]", "{", "7"])
+def test_what_a_run_notes_of_itself_is_an_object(words, capsys):
+    with pytest.raises(SystemExit):
+        options("rebalance", f"--run={words}")
+    assert f"argument --run: {words!r} is no JSON object" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_at_once_in_the_place_of_a_dead_one(turn):
+    pretended = cluster()
+    first = options("drain", "--broker=2", "--keep=3600")
+    assert move(pretended, turn, first, pytest.fail, Rests(pretended)) == EXIT_DONE
+    second = options("drain", "--broker=2", holder=BOB)
+    with pytest.raises(MovesRefusedError, match=r"^alice@control"):
+        move(pretended, turn, second, pytest.fail, pytest.fail)
+    second = options("drain", "--broker=2", f"--take-over={ALICE}", holder=BOB)
+    assert move(pretended, turn, second, pytest.fail, Rests(pretended)) == EXIT_DONE
+    assert turn.held() is None
 
 
 def test_a_turn_that_cannot_be_given_back_fails_no_work(turn, store, monkeypatch):
