@@ -154,6 +154,26 @@ def test_a_host_that_is_decommissioned_is_emptied_leaves_the_cluster_and_has_not
     argument = json.dumps(
         {"decommission_host": "h4", "broker_data_dirs": ["/var/lib/landline", "/var/lib/landline-2"]}
     )
+    # A second one of the same host, by the same user on the same machine, is another run.
+    slow = ("-e", "broker_move_round_s=120", "-e", "landline_move_throttle=200000")
+    first = subprocess.Popen(
+        site.inventory.argv("playbooks/decommission.yml", "-e", argument, *slow),
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    try:
+        wait_until(site.throttles, 240, what="it moves partitions")
+        refused = site.inventory.play("playbooks/decommission.yml", "-e", argument, fails=True)
+        assert re.search(
+            r"Nothing was touched: \S+ \(decommission h4, run \w+\) has the turn to move partitions since .*Z, and "
+            r"goes on as process \d+ of this machine",
+            " ".join(refused.split()),
+        )
+        assert first.poll() is None
+        assert site.throttles() != set()
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
     with site.measured("decommission") as said:
         said.append(site.inventory.play("playbooks/decommission.yml", "-e", argument))
     assert 4 not in site.brokers_of(FILLED)

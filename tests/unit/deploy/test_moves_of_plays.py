@@ -1,4 +1,5 @@
 """The commands of one play that moves partitions have the turn to do so from the first to the last, and name it.
+Another play leaves it to one that goes on, and follows one that is over at once.
 
 The role's tasks run on this machine, as the host that asks the brokers, with a landline of the test's own.
 """
@@ -6,6 +7,7 @@ The role's tasks run on this machine, as the host that asks the brokers, with a 
 import json
 import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -14,6 +16,8 @@ from tests.support.deploy_code import ROOT, load
 from tests.support.plays import played
 
 rounds = load("plugins/action/attended_rounds.py")
+moves = load("plugins/filter/moves.py")
+runs = load("plugins/filter/runs.py")
 
 # The tasks of playbooks/replace.yml without its deploy, and those of playbooks/rebalance.yml.
 REPLACE = """
@@ -34,7 +38,8 @@ REBALANCE = """
 """
 # The first round of broker 2 is not the last one.
 LANDLINE = """#!/bin/sh
-if [ "$2" = --help ]; then echo '  --holder NAME  who has the turn'; exit 0; fi
+if [ "$2" = --help ]; then echo '  --take-over NAME  who had the turn'; exit 0; fi
+case "$*" in *--who) cat {told}.who; exit;; esac
 echo "$*" | sed 's/ [^ ]*properties//; s/ --throttle=52428800//; s/ --json//' >>{told}
 running={running}
 case "$*" in
@@ -45,7 +50,8 @@ plan='"plan": {{"lines": ["11 replicas"]}}'
 echo '{{"done": true, "changed": true, "left": {{'"$left"'}}, '"$plan"', "running": '$running'}}'
 exit ${{rc:-0}}
 """
-REPLACING = f"--holder=alice@{os.uname().nodename} (replace h2)"
+HERE = f"alice@{os.uname().nodename}"
+REPLACING = f"--holder={HERE} (replace h2, run RUN)"
 
 
 class Site:
@@ -60,6 +66,11 @@ class Site:
             "broker_install_dir": str(directory),
         }
         self.runs("false")
+        self.has_the_turn(None)
+
+    def has_the_turn(self, held):
+        """What `landline rebalance --who` says."""
+        (self._directory / "told.who").write_text(json.dumps(held))
 
     def runs(self, running):
         program = self._directory / "current/venv/bin/landline"
@@ -87,6 +98,13 @@ class Site:
 
     @property
     def told(self):
+        """What was asked of landline. The name of the run is left out, and what it notes of itself."""
+        return [
+            re.sub(r" --run=\{.*?\}", "", re.sub(r"run \w{6}\)", "run RUN)", each)) for each in self.asked
+        ]
+
+    @property
+    def asked(self):
         told = self._directory / "told"
         return told.read_text().splitlines() if told.exists() else []
 
@@ -137,10 +155,100 @@ def test_each_rebalance_has_a_name_of_its_own_in_all_its_rounds(site):
     assert site.play(REBALANCE)[0] == 0
     assert site.play(REBALANCE)[0] == 0
     named = r"--holder=alice@\S+ \(rebalance, run ([0-9a-f]{6})\)"
-    lines = [re.fullmatch(rf"rebalance --at-once=10 {named}( --held)? --within=15", one) for one in site.told]
+    noted = [json.loads(re.search(r" --run=(\{.*?\})", one)[1]) for one in site.asked]
+    assert {(one["what"], one["machine"]) for one in noted} == {("rebalance", os.uname().nodename)}
+    assert [runs.run_state(one) for one in noted] == [runs.ENDED] * 3
+    asked = [re.sub(r" --run=\{.*?\}", "", one) for one in site.asked]
+    lines = [re.fullmatch(rf"rebalance --at-once=10 {named}( --held)? --within=15", one) for one in asked]
     first, second, other = lines
     assert first[1] == second[1] != other[1]
     assert [one[2] for one in lines] == [None, " --held", None]
+
+
+def held_by(run, what="replace h2", **more):
+    """A turn that the run with this note has."""
+    return {
+        "holder": f"{HERE} ({what}, run 1a2b3c)",
+        "command": "fill --broker=2",
+        "since_ms": 1_798_761_791_000,
+        "remaining_ms": 3_500_000,
+        "is_ending": False,
+        "run": {**run, "what": what},
+        **more,
+    }
+
+
+def noted_by(pid):
+    return {**runs.run_here("control", "now"), "pid": pid, "started": int(runs.fields_of(pid)[19])}
+
+
+def test_the_same_command_of_the_same_user_is_refused_while_the_first_goes_on_and_follows_it_at_once_then(
+    site,
+):
+    with subprocess.Popen(["sleep", "600"]) as first:
+        held = held_by(noted_by(first.pid))
+        site.has_the_turn(held)
+        status, said = site.play(REPLACE, "-e", "replace_host=h2")
+        first.kill()
+    assert status != 0
+    assert (
+        f"Nothing was touched: {HERE} (replace h2, run 1a2b3c) has the turn to move partitions since 2027-01-01 "
+        f"00:03:11Z, and goes on as process {first.pid} of this machine."
+    ) in said
+    assert site.told == ["fill --broker=2 --prepare --dry-run"]
+    status, said = site.play(REPLACE, "-e", "replace_host=h2")
+    assert status == 0
+    assert f"{held['holder']} is over, and has not given its turn back: this run goes on in its place" in said
+    first, second = [each for each in site.asked if "--dry-run" not in each]
+    assert f" --take-over={held['holder']} --keep=3600 --prepare" in first
+    assert "--take-over" not in second
+    assert " --held " in second
+
+
+def test_whoever_pauses_asks_nobody(site):
+    with subprocess.Popen(["sleep", "600"]) as first:
+        site.has_the_turn(held_by(noted_by(first.pid)))
+        status, _said = site.play(REBALANCE.replace("[rebalance]", "[rebalance, --pause]"))
+        first.kill()
+    assert status == 0
+    assert (
+        site.told[0]
+        == "rebalance --pause --at-once=10 --holder=" + HERE + " (rebalance, run RUN) --within=15"
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "then", "dead"),
+    [
+        ("replace h2", "replace h2", True),
+        ("rebalance", "replace h2", True),
+        ("replace h2", "rebalance", False),
+        ("decommission h4", "decommission h3", False),
+    ],
+)
+def test_what_is_half_done_is_left_to_the_same_command_but_for_a_rebalance(what, then, dead):
+    held = held_by({}, what)
+    found = moves.move_rival(held, "bob", then, lambda _: runs.ENDED)
+    assert found["dead"] == (held["holder"] if dead else "")
+    if not dead:
+        assert "ended before it was done. Finish that first: run the same again" in found["why"]
+        assert f"({what})" in found["why"]
+        assert "make rebalance PAUSE=1. By itself it ends in 3500 s" in found["why"]
+
+
+def test_the_turn_of_a_run_that_cannot_be_seen_or_takes_back_what_it_has_set_is_left_to_landline():
+    nothing = {"dead": "", "why": ""}
+    assert moves.move_rival(None, "bob", "rebalance") == nothing
+    assert moves.move_rival(held_by({}), "bob", "replace h2", lambda _: runs.ELSEWHERE) == nothing
+    ending = held_by({}, is_ending=True)
+    assert moves.move_rival(ending, "bob", "replace h2", lambda _: runs.GOES_ON) == nothing
+    own = held_by({"pid": 1})
+    assert moves.move_rival(own, own["holder"], "replace h2", lambda _: runs.GOES_ON) == nothing
+    strange = held_by({"pid": 1}, since_ms=1 << 60)
+    assert (
+        "has the turn to move partitions, and"
+        in moves.move_rival(strange, "", "", lambda _: runs.GOES_ON)["why"]
+    )
 
 
 def test_a_round_after_the_first_one_goes_on_only_with_the_turn():
