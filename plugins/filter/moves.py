@@ -1,7 +1,7 @@
 # Copyright: The Landline authors
 # SPDX-License-Identifier: Apache-2.0
 """Filters for the playbooks that move partitions: which brokers a host has, the capacities of all of them, and whether
-the run that has the turn to move partitions goes on. Pure, but for the look whether it does.
+the run goes on that has the turn to move partitions, or a host's brokers in its hands. Pure, but for that look.
 """
 
 from __future__ import annotations
@@ -75,6 +75,45 @@ def move_rival(
     return {"dead": "", "why": why}
 
 
+def retiring(
+    retired: Iterable[Mapping[str, Any]],
+    host: str,
+    abandoned: str = "",
+    state: Callable[[Mapping[str, Any]], str] = run_state,
+) -> str:
+    """Returns why the host is left alone, empty if it need not be: a decommission has stopped its brokers to remove
+    them, as `retired` says, a result of broker_instances_info.
+
+    `abandoned` names the hosts, separated by commas, of which somebody says that their decommission is given up. Not
+    while that is seen to go on.
+    """
+    found = list(retired)
+    if not found:
+        return ""
+    run, units = found[0].get("run") or {}, ", ".join(str(each["unit"]) for each in found)
+    since = f" since {run['since']}" if run.get("since") else ""
+    told = f"{host}: {found[0].get('holder') or 'somebody'} is removing {units}{since}"
+    seen = state(run)
+    if seen == GOES_ON:
+        return (
+            f"{told}, and goes on as process {run['pid']} of this machine. Nothing was touched here. When it is done, "
+            f"take {host} out of the group brokers"
+        )
+    if host in {each.strip() for each in abandoned.split(",")}:
+        return ""
+    machine = f" on the machine {run['machine']}" if run.get("machine") else ""
+    over = (
+        "that run ended before it was done"
+        if seen == ENDED
+        else f"whether that run{machine} goes on is not seen here"
+    )
+    waits = "Finish it" if seen == ENDED else "Wait for its end. If it has died, finish it"
+    return (
+        f"{told}; {over}. Nothing was touched here. {waits} (make decommission HOST={host}), or give it up and keep "
+        f"the brokers: make deploy ANSIBLE_ARGS='-e decommission_abandoned={host}'"
+    )
+
+
 def _since(held: Mapping[str, Any]) -> str:
     since_ms = float(held.get("since_ms", 0))
     # Whoever writes the znode by hand may write any number.
@@ -91,4 +130,5 @@ class FilterModule:
             "broker_ids_of": broker_ids_of,
             "broker_capacities": broker_capacities,
             "move_rival": move_rival,
+            "retiring": retiring,
         }

@@ -48,6 +48,10 @@ options:
     description: Directory with what the first broker of a roll had, until it was found as good as the others.
     type: path
     default: /opt/landline/before
+  bar:
+    description: Name of the file, beside a unit, by which a decommission keeps everybody from starting it.
+    type: str
+    default: decommission.conf
   http_host:
     description:
       - Address that the brokers' HTTP endpoints are to listen on.
@@ -138,6 +142,13 @@ configured:
   description: Whether the host has a directory for properties files.
   type: bool
   returned: always
+retired:
+  description:
+    - Units that a decommission keeps everybody from starting, by C(unit), and its file, C(bar).
+    - C(holder) and C(run) are what the decommission noted of itself. They are empty where that cannot be read.
+  type: list
+  elements: dict
+  returned: always
 unjudged:
   description:
     - HTTP addresses of the brokers of which before_dir has what they had before.
@@ -176,6 +187,8 @@ from ansible_collections.landline.cluster.plugins.module_utils.unit_state import
 # Of all releases: the k-th broker of a host may get the port that another broker still has.
 UNITS = "landline-broker@"
 _STARTS = re.compile(r"^ExecStart=(\S+)", re.MULTILINE)
+# What a decommission notes of itself, in a comment.
+_NOTED = re.compile(r"^# (\{.*\})$", re.MULTILINE)
 PLACES = ("broken", "others", "controller")
 
 
@@ -250,6 +263,29 @@ def installed_from(done: Path) -> dict[str, str]:
     return {"platform": platform, "sha256": sha256} if sha256 else {}
 
 
+def retired(unit_dir: str, units: Iterable[str], bar: str) -> list[dict[str, Any]]:
+    """Returns which units a decommission keeps everybody from starting, and what it noted of itself."""
+    found = []
+    for unit in units:
+        path = Path(unit_dir, f"{unit}.d", bar)
+        if path.exists():
+            noted = _NOTED.search(path.read_text(encoding="utf-8", errors="replace"))
+            try:
+                told = json.loads(noted[1]) if noted else {}
+            except ValueError:
+                told = {}
+            run = told.get("run")
+            found.append(
+                {
+                    "unit": unit,
+                    "bar": str(path),
+                    "holder": str(told.get("holder", "")),
+                    "run": run if isinstance(run, dict) else {},
+                }
+            )
+    return found
+
+
 def can_go_back(before: Path) -> bool:
     """Returns whether a copy of a broker's unit is there, and the release that it starts."""
     if not before.is_file():
@@ -300,6 +336,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "installed": Path(params["release_done"]).is_file(),
         "installed_from": installed_from(Path(params["release_done"])),
         "configured": config_dir.is_dir(),
+        "retired": retired(params["unit_dir"], states, params["bar"]),
         # Its unit is copied last.
         "unjudged": [
             broker["url"] for broker in brokers if can_go_back(Path(params["before_dir"], broker["unit"]))
@@ -318,6 +355,7 @@ def main() -> None:
             "mounts": {"type": "list", "elements": "path", "default": []},
             "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
             "before_dir": {"type": "path", "default": "/opt/landline/before"},
+            "bar": {"default": "decommission.conf"},
             "http_host": {"type": "str", "default": ""},
             "ca_file": {"type": "path"},
             "token_file": {"type": "path"},

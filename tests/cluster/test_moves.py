@@ -188,6 +188,45 @@ def test_a_host_that_is_decommissioned_is_emptied_leaves_the_cluster_and_has_not
     assert 3 in cluster_view(site.address("h1"), BROKER_PORT).ports
 
 
+def interrupted_after_the_stop(site):
+    """A decommission of h4 that ends when the broker is kept from starting."""
+    decommission = site.inventory.argv("playbooks/decommission.yml", "-e", "decommission_host=h4")
+    process = subprocess.Popen(decommission, cwd=ROOT, start_new_session=True)
+    bar = "/etc/systemd/system/landline-broker@4.service.d/decommission.conf"
+    try:
+        wait_until(lambda: bar in site.lab.run("h4", f"ls {bar}", check=False).stdout, 240, what="it stops 4")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    # What it was doing on the host may have ended with it, or not.
+    site.lab.run("h4", "systemctl daemon-reload; systemctl stop landline-broker@4")
+
+
+def test_nothing_starts_a_broker_whose_decommission_ended_midway_until_that_is_finished_or_given_up(site):
+    site.inventory.brokers["h4"] = 4
+    site.inventory.play("deploy.yml", *BROKERS)
+    wait_until(lambda: 4 in cluster_view(site.address("h1"), BROKER_PORT).ports, 120, what="it is back")
+    interrupted_after_the_stop(site)
+    site.lab.run("h4", "systemctl start landline-broker@4", check=False)
+    status = site.lab.run("h4", "systemctl status landline-broker@4", check=False).stdout
+    assert "start assertion failed" in status
+    for book, *arguments in (("deploy.yml", *BROKERS), ("playbooks/restart.yml",), ("playbooks/reboot.yml",)):
+        refused = " ".join(site.inventory.play(book, *arguments, fails=True).split())
+        assert re.search(
+            r"h4: \S+ \(decommission h4, run \w+\) is removing landline-broker@4.service since .*Z; that run ended "
+            r"before it was done. Nothing was touched here. Finish it \(make decommission HOST=h4\), or",
+            refused,
+        )
+    assert 4 not in cluster_view(site.address("h1"), BROKER_PORT).ports
+    site.inventory.play("deploy.yml", *BROKERS, "-e decommission_abandoned=h4")
+    wait_until(lambda: 4 in cluster_view(site.address("h1"), BROKER_PORT).ports, 120, what="it is back")
+    interrupted_after_the_stop(site)
+    site.inventory.play("playbooks/decommission.yml", "-e decommission_host=h4")
+    left = "ls /etc/landline /var/lib/landline* /opt/landline; ls /etc/systemd/system | grep landline"
+    assert "broker" not in site.lab.run("h4", left, check=False).stdout
+    del site.inventory.brokers["h4"]
+
+
 def test_a_host_that_is_off_for_good_is_decommissioned_without_it(site):
     site.inventory.brokers["h4"] = 4
     site.inventory.play("deploy.yml", *BROKERS)

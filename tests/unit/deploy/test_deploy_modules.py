@@ -176,7 +176,7 @@ def test_only_a_broker_that_knows_reloads_gets_one_and_others_their_turn(tmp_pat
     properties = {"log.retention.hours": "2"}
     about = {"id": 1, "unit": "u", "fingerprint": "f", "config": str(path)}
     nothing = {"ports": [], "mounts": [], "ca_file": None, "token_file": None}
-    places = {"config_dir": tmp_path, "unit_dir": tmp_path, "before_dir": tmp_path / "before"}
+    places = {"config_dir": tmp_path, "unit_dir": tmp_path, "before_dir": tmp_path / "before", "bar": "x"}
     params = {**nothing, **places, "release_done": path, "properties": json.dumps({"u": properties})}
     with broker(said) as url:
         found = instances.look({**params, "brokers": [{**about, "url": url}], "timeout": 2})
@@ -192,6 +192,7 @@ def test_a_broker_is_unjudged_while_what_it_had_is_kept_whole(tmp_path, monkeypa
         "config_dir": tmp_path,
         "unit_dir": tmp_path,
         "before_dir": before,
+        "bar": "decommission.conf",
         "release_done": done,
         "properties": "{}",
     }
