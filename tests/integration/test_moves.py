@@ -161,7 +161,10 @@ def test_one_that_is_paused_from_elsewhere_ends_and_says_so_and_nothing_is_left_
 
 def test_a_second_one_is_refused_by_the_first_ones_name_until_that_has_ended(cluster: Cluster) -> None:
     named = "--holder=alice@control (run 1a2b3c)"
-    process = subprocess.Popen(argv(cluster, "rebalance", "--throttle=1000", named))
+    noted = {"machine": "control", "pid": 7}
+    process = subprocess.Popen(
+        argv(cluster, "rebalance", "--throttle=1000", named, f"--run={json.dumps(noted)}")
+    )
     try:
         wait_until(lambda: moved_now(cluster), 60, what="something moves")
         for command, by in (("drain", 2), ("fill", 3), ("rebalance", 1)):
@@ -171,6 +174,8 @@ def test_a_second_one_is_refused_by_the_first_ones_name_until_that_has_ended(clu
             assert done.returncode == 1
             assert f"{command}: alice@control (run 1a2b3c) moves partitions since " in done.stderr
             assert "by `rebalance`" in done.stderr
+        told = run(cluster, "rebalance", "--who", by=2)
+        assert (told["holder"], told["run"]) == ("alice@control (run 1a2b3c)", noted)
         lines = run(cluster, "drain", "--broker=4", "--dry-run")["plan"]["lines"]
         assert "alice@control (run 1a2b3c) moves partitions since " in lines[-1]
         assert len(throttles(cluster)) == 4
@@ -209,10 +214,11 @@ def test_one_that_is_killed_goes_on_beside_somebody_elses_move_and_a_dead_broker
         # What a broker that is down is to have cannot come into sync.
         cluster.brokers[4].kill()
         wait_until(lambda: 4 not in cluster.brokers[1].view().ports, 60, what="its session has ended")
-        done = run(cluster, "rebalance", FAST, mine, "--within=3", code=75)
+        following = "--holder=the next one"
+        done = run(cluster, "rebalance", FAST, following, "--take-over=mine", "--within=3", code=75)
         assert "broker 4 does not run" in done["left"]["words"]
         cluster.brokers[4].start()
-        done = run(cluster, "rebalance", FAST, mine, "--held", "--within=120")
+        done = run(cluster, "rebalance", FAST, following, "--held", "--within=120")
     assert done["done"]
     assert done["changed"]
     assert throttles(cluster) == set()
