@@ -224,7 +224,6 @@ class BrokerServer:
         steps.undo_by("ZooKeeper", lambda: self._membership.close(store))
         store.connect(0, cancel, lambda what: self._notify(f"Waiting for ZooKeeper: {what}"))
         self.store = ClusterStore(store)
-        self.store.create_top_level_paths()
 
     def _start_logs(self, steps: StartupSteps, cancel: threading.Event) -> None:
         logs = self.log_manager = assembly.make_log_manager(

@@ -20,11 +20,13 @@ class Identity(NamedTuple):
 def settle_identity(config: BrokerConfig, dirs: LogDirs, store: ClusterStore) -> Identity:
     """Reads both ids from wherever they are set, generates missing ones, and stores both in meta.properties.
 
-    Raises :class:`StartupError` if two places differ.
+    Raises :class:`StartupError` if two places differ. Until then nothing is written to ZooKeeper: into an ensemble that
+    lost its tree, a restore brings it back only while nobody has begun another one.
     """
     log_dirs = ", ".join(config.log_dirs)
     check_cluster_id(dirs.cluster_id, store.cluster_id(), log_dirs)
     broker_id = known_broker_id(config.broker_id, dirs.broker_id, log_dirs)
+    store.create_top_level_paths()
     cluster_id = store.get_or_create_cluster_id()
     if broker_id is None:
         broker_id = store.next_broker_id(config.int("reserved.broker.max.id"))
