@@ -16,6 +16,8 @@ description:
     that stopped it.'
   - A run that is interrupted, or loses its connection, between a stop and the start would leave the unit
     down for nobody.
+  - A unit that is down already, and that systemd is not to start, is left alone. One that an earlier call has stopped
+    stays down for the whole time from now on.
 author: The Landline authors (!UNKNOWN)
 options:
   name:
@@ -40,41 +42,59 @@ EXAMPLES = """
     name: zookeeper.service
 """
 RETURN = """
+changed:
+  description: Whether it ran.
+  type: bool
+  returned: always
 timer:
   description: The timer that starts it.
   type: str
   returned: always
 """
 
+import re
+import signal
 import subprocess
 
 from ansible.module_utils.basic import AnsibleModule
 
 
-def run(*argv: str, check: bool = True) -> None:
-    """Runs a command; raises `subprocess.CalledProcessError`."""
-    subprocess.run(argv, check=check, capture_output=True, text=True)
+def run(*argv: str, check: bool = True) -> str:
+    """Returns what a command says; raises `subprocess.CalledProcessError`."""
+    return subprocess.run(argv, check=check, capture_output=True, text=True).stdout.strip()
 
 
 def timer_of(unit: str) -> str:
     """Returns the name of the timer, without its suffix."""
-    return f"landline-return-{unit.removesuffix('.service')}"
+    return f"landline-return-{re.sub('[^a-zA-Z0-9_.-]', '-', unit.removesuffix('.service'))}"
+
+
+def runs(unit: str) -> bool:
+    """Returns whether a unit runs, is about to, or waits for its next start."""
+    shown = run("systemctl", "show", "--property=ActiveState", "--value", unit)
+    return shown not in {"inactive", "failed", ""}
 
 
 def forget(unit: str) -> None:
-    """Ends the timer, if there is one."""
-    run("systemctl", "stop", f"{timer_of(unit)}.timer", check=False)
+    """Ends the timer, if there is one, and what it has begun."""
+    timer = timer_of(unit)
+    run("systemctl", "stop", f"{timer}.timer", f"{timer}.service", check=False)
 
 
-def stop(unit: str, returns_after_s: int) -> None:
-    """Sets the timer, then stops the unit; an earlier run's timer ends."""
+def stop(unit: str, returns_after_s: int) -> bool:
+    """Sets the timer, then stops the unit; an earlier call's timer ends. Returns whether the unit ran."""
+    has_run = runs(unit)
+    if not has_run and not runs(f"{timer_of(unit)}.timer"):
+        return False
     forget(unit)
+    # A broker's start may wait for ZooKeeper without end: nothing waits for it.
     run(
         *("systemd-run", "--quiet", "--collect", f"--unit={timer_of(unit)}"),
         *(f"--on-active={returns_after_s}", "--timer-property=AccuracySec=1s"),
-        *("systemctl", "start", unit),
+        *("systemctl", "--no-block", "start", unit),
     )
     run("systemctl", "stop", unit)
+    return has_run
 
 
 def main() -> None:
@@ -83,17 +103,21 @@ def main() -> None:
             "name": {"required": True},
             "returns_after_s": {"type": "int", "default": 120},
             "state": {"choices": ["stopped", "forgotten"], "default": "stopped"},
-        }
+        },
+        supports_check_mode=True,
     )
-    unit, is_stop = module.params["name"], module.params["state"] == "stopped"
+    # A connection that is cut off, and ^C, do not end this between a timer and the next one.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    unit, is_stop, changed = module.params["name"], module.params["state"] == "stopped", False
     try:
         if is_stop:
-            stop(unit, module.params["returns_after_s"])
-        else:
+            changed = runs(unit) if module.check_mode else stop(unit, module.params["returns_after_s"])
+        elif not module.check_mode:
             forget(unit)
     except (subprocess.CalledProcessError, OSError) as error:
         module.fail_json(msg=f"{unit}: {getattr(error, 'stderr', '') or error}".strip())
-    module.exit_json(changed=is_stop, timer=f"{timer_of(unit)}.timer")
+    module.exit_json(changed=changed, timer=f"{timer_of(unit)}.timer")
 
 
 if __name__ == "__main__":

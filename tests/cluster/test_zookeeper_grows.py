@@ -218,6 +218,20 @@ def test_a_tree_that_all_servers_lost_is_restored_with_its_acls_and_the_brokers_
         ensemble.lab.run(host, "systemctl stop zookeeper")
     for host in STAY:
         ensemble.lab.run(host, f"rm -rf {DATA}/* {LOGS}/*")
+    # ^C while they are stopped: systemd starts them, and an ensemble without a tree stays as it is.
+    soon = (*by_file, "-e", "broker_metadata_return_s=30")
+    argv = ensemble.playing(*STAY, book="playbooks/restore.yml", more=soon)
+    code, _ = interrupted(argv, "TASK .*zookeeper : ")
+    assert code != 0
+    wait_until(
+        lambda: not {"", "0"} & set(broker_pids(ensemble)), 120, what="systemd has started the brokers"
+    )
+    for host in STAY:
+        ensemble.lab.run(host, f"echo {host[1:]} >{DATA}/myid; systemctl start zookeeper")
+    since = ensemble.says(BROKERS[0], "date +%s")
+    refused = f"journalctl --unit='landline-broker@*' --since=@{since} --grep='ZooKeeper has no /cluster/id'"
+    for host in BROKERS:
+        wait_until(lambda at=host: ensemble.lab.run(at, refused, check=False).returncode == 0, 120)
     ensemble.play(*STAY, book="playbooks/restore.yml", more=by_file)
     for host in STAY:
         assert ensemble.tree(host) == tree, host

@@ -19,7 +19,7 @@ from tests.support.deploy_code import ROOT, load
 
 metadata = load("plugins/filter/metadata.py")
 
-OWN = ("restore_begin.yml", "restore_look.yml", "restore.yml")
+OWN = ("restore_begin.yml", "restore_look.yml", "restore.yml", "restore_start.yml")
 # As playbooks/restore.yml, without ZooKeeper's servers.
 PLAY = """
 - hosts: brokers
@@ -27,9 +27,13 @@ PLAY = """
   any_errors_fatal: true
   vars:
     broker_all: [{unit: landline-broker@1.service}, {unit: landline-broker@2.service}]
+    broker_metadata_return_s: 77
+    broker_metadata_units: "{{ broker_all | map(attribute='unit') }}"
   tasks:
     - ansible.builtin.include_tasks: tasks/restore_begin.yml
+    - ansible.builtin.command: sh "{{ playbook_dir }}/between"
     - ansible.builtin.include_tasks: tasks/restore.yml
+    - ansible.builtin.include_tasks: tasks/restore_start.yml
 """
 TASKS = {
     "inspect": """
@@ -55,20 +59,34 @@ sed -i 1d {here}/codes
 echo "backup of tree: why it is $code" >&2
 exit $code
 """,
-    # Broker 2 is down already.
+    # Broker 2 is down already. Of timers only those that run are told.
     "systemctl": """#!/bin/sh
 for last; do :; done
 [ "$1" = --no-block ] && shift
-case "$1" in
-show)
-  state=$(cat "{here}/$last" 2>/dev/null || echo inactive)
-  printf 'LoadState=loaded\\nActiveState=%s\\n' "$state";;
-start) echo "start $last" >>{here}/told; echo active >"{here}/$last";;
-stop) echo "stop $last" >>{here}/told; echo inactive >"{here}/$last";;
+state=$(cat "{here}/$last" 2>/dev/null || echo inactive)
+case "$*" in
+show*--value*) echo "$state";;
+show*) printf 'LoadState=loaded\\nActiveState=%s\\n' "$state";;
+start*) echo "start $last" >>{here}/told; echo active >"{here}/$last";;
+stop\\ landline-return-*) [ ! -e "{here}/$2" ] || { echo "forget $2" >>{here}/told; rm "{here}/$2"; };;
+stop*) echo "stop $last" >>{here}/told; echo inactive >"{here}/$last";;
 esac
 """,
+    "systemd-run": """#!/bin/sh
+for last; do :; done
+for each; do case "$each" in
+--unit=*) timer=${each#--unit=}.timer;;
+--on-active=*) after=${each#--on-active=};;
+esac; done
+echo "$last returns after $after s" >>{here}/told
+echo active >"{here}/$timer"
+""",
 }
-FIRST = "landline-broker@1.service"
+FIRST, SECOND = "landline-broker@1.service", "landline-broker@2.service"
+TIMER = "landline-return-landline-broker-1.timer"
+STOPPED = [f"{FIRST} returns after 77 s", f"stop {FIRST}"]
+# It is told anew when ZooKeeper serves.
+STAYS = [f"forget {TIMER}", *STOPPED]
 
 
 class Host:
@@ -87,6 +105,7 @@ class Host:
         for name, text in TASKS.items():
             (directory / "tasks" / f"{name}.yml").write_text(text)
         (directory / FIRST).write_text("active")
+        (directory / "between").write_text("")
         variables = {
             "ansible_connection": "local",
             "ansible_python_interpreter": sys.executable,
@@ -116,6 +135,13 @@ class Host:
         print(done.stdout)
         return re.sub(r"\s+", " ", done.stdout), done.returncode != 0
 
+    def between(self, script):
+        """What happens while ZooKeeper is brought up."""
+        (self._directory / "between").write_text(script)
+
+    def has(self, name):
+        return (self._directory / name).exists()
+
     @property
     def told(self):
         return (self._directory / "told").read_text().splitlines()
@@ -129,8 +155,24 @@ def host(tmp_path):
 def test_a_tree_that_is_gone_once_zookeeper_answers_is_restored(host):
     said, has_failed = host.restore(69, 66)
     assert not has_failed
-    assert host.told == ["verify", "backup", f"stop {FIRST}", "backup", "restore"]
-    assert "from here on the brokers are stopped. If this run ends before it has started them again" in said
+    started = [f"start {FIRST}", f"start {SECOND}", f"forget {TIMER}"]
+    assert host.told == ["verify", "backup", *STOPPED, *STAYS, "backup", "restore", *started]
+    assert "If this run ends before it has started them again, systemd does so 77 s after the stop" in said
+
+
+def test_a_broker_that_comes_back_while_zookeeper_is_brought_up_is_stopped_again(host):
+    host.between(f"systemctl start {FIRST}")
+    _, has_failed = host.restore(69, 66)
+    assert not has_failed
+    assert host.told[2:9] == [*STOPPED, f"start {FIRST}", *STAYS, "backup"]
+
+
+def test_a_run_that_ends_while_the_brokers_are_stopped_leaves_their_start_to_systemd(host):
+    host.between("exit 1")
+    _, has_failed = host.restore(69)
+    assert has_failed
+    assert host.told == ["verify", "backup", *STOPPED]
+    assert host.has(TIMER)
 
 
 def test_a_tree_that_is_there_is_left_alone_and_what_does_not_run_is_named(host):
@@ -158,15 +200,18 @@ def test_a_tree_that_cannot_be_read_for_another_reason_is_not_lost(host):
 def test_what_was_stopped_is_started_where_nothing_is_restored(host, second, why):
     said, has_failed = host.restore(69, second)
     assert has_failed
-    assert host.told == ["verify", "backup", f"stop {FIRST}", "backup", f"start {FIRST}"]
+    started = [f"start {FIRST}", f"forget {TIMER}"]
+    assert host.told == ["verify", "backup", *STOPPED, *STAYS, "backup", *started]
     assert f"The brokers that this run has stopped are started again; `make deploy` starts all. {why}" in said
 
 
 def test_a_restore_that_fails_says_what_starts_the_brokers(host):
     said, has_failed = host.restore(66, 66, restored=1)
     assert has_failed
-    assert host.told == ["verify", "backup", f"stop {FIRST}", "backup", "restore"]
+    assert host.told == ["verify", "backup", *STOPPED, *STAYS, "backup", "restore"]
+    assert host.has(TIMER)
     assert "the tree is not empty. The brokers are stopped: mend that, and run this again" in said
+    assert "systemd starts them 77 s after the stop (broker_metadata_return_s)" in said
 
 
 def test_each_exit_code_says_one_thing_of_the_tree():
