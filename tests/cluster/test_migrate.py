@@ -19,7 +19,7 @@ from chaos.anomalies import summary
 from chaos.load import Load, LoadPlan, findings
 from rig.topics import isr_sizes
 from rig.wait import wait_until
-from tests.support.deploying import ROOT, changed, make
+from tests.support.deploying import ROOT, changed, interrupted, make
 from tests.support.figures import keep_figures
 from tests.support.kafka_hosts import CONFIG, LOG_DIRS, PORT, install_kafka, kafka_bind
 from tests.support.labs import lab_session
@@ -62,12 +62,15 @@ def bootstrap(lab, inventory):
     return ",".join(f"{host.address}:{PORT}" for host in lab.hosts)
 
 
+def playing(lab, inventory, book, *more):
+    return lab.enter_argv([str(ROOT / ".venv/bin/ansible-playbook"), "-i", str(inventory), book, *more])
+
+
 def play(lab, inventory, book, *more, check=True):
     """How ansible-playbook ended, and what it said."""
-    argv = [str(ROOT / ".venv/bin/ansible-playbook"), "-i", str(inventory), book, *more]
     environment = {k: v for k, v in os.environ.items() if k != "LANDLINE_LAB"}
     done = subprocess.run(
-        lab.enter_argv(argv),
+        playing(lab, inventory, book, *more),
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -178,7 +181,13 @@ def test_a_broker_that_came_and_is_not_in_sync_is_stopped_only_as_the_cluster_pe
     impatient = ("--limit=h3", "-e", "migrate_to=kafka", "-e", "broker_migrate_timeout_s=0")
     with Load(bootstrap, PLAN, tmp_path, run="rescued") as load:
         load.await_progress(500, timeout_s=120)
+        # One that ends before it has told the clients is continued.
+        argv = playing(lab, inventory / "hosts.yml", "playbooks/migrate.yml", "--limit=h3")
+        code, _ = interrupted(argv, "TASK .*Write the settings for clients")
+        assert code != 0
+        assert owners(lab)["h3"] == "landline"
         migrate(lab, inventory, "--limit=h3")
+        lab.run("h3", "test -s /etc/landline/client.properties && test -L /opt/landline/current")
         code, said, words = migrate(lab, inventory, *impatient, check=False)
         assert code != 0
         assert "h3 runs landline-broker@3.service again" in words

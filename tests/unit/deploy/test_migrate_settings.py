@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.deploy_code import ROOT, load
+from tests.support.deploy_code import ROOT, load, tasks_of
 
 migrate = load("plugins/filter/migrate.py")
 reader = load("plugins/module_utils/kafka_properties.py")
@@ -134,6 +134,13 @@ def test_a_host_that_runs_what_it_is_to_run_does_nothing_and_the_controller_come
     assert does(interrupted, "landline") == "controller"
     assert does(kafka({"broker.id": "8"}), "landline") == "others"
     assert does(kafka({"broker.id": "9"}, active=False), "landline") == "broken"
+
+
+def test_the_link_by_which_a_host_counts_as_done_is_made_last():
+    tasks = yaml.safe_load((ROOT / "roles/broker/tasks/migrate_one.yml").read_text())
+    files = [task.get("ansible.builtin.include_tasks") for task in tasks_of(tasks)]
+    assert files[-1] == "switch.yml"
+    assert {"configure.yml", "clients.yml"} < set(files[:-1])
 
 
 def test_the_file_is_the_last_of_the_units_command():
