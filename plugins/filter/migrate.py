@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
+from ansible_collections.landline.cluster.plugins.filter.hidden_files import hidden_files
 
 KAFKA_PORT = 9092
 DEFAULT_LISTENERS = f"PLAINTEXT://:{KAFKA_PORT}"
@@ -102,6 +103,10 @@ def migration_doubts(kafka: Mapping[str, Any]) -> list[str]:
         doubts.append(
             f"{at}: authorizer.class.name={authorizer}: of Kafka's classes Landline has only {AUTHORIZER}"
         )
+    doubts += [
+        f"{at}: {each} is a file of which a service sees nothing: move it first, for example to /etc/landline"
+        for each in hidden_files(found)
+    ]
     return doubts + _doubts_of_dirs(kafka)
 
 

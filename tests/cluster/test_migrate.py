@@ -134,6 +134,16 @@ def refuses_a_key_by_its_name(lab, inventory):
     return code != 0 and "principal.builder.class: Java classes cannot be used" in words
 
 
+def refuses_a_file_that_only_kafka_reads(lab, inventory):
+    """The release reads it as the user that it will run as; nothing is stopped."""
+    lab.run("h2", "echo only-kafka-reads-this >/opt/kafka/tokens")
+    lab.run("h2", "chown kafka: /opt/kafka/tokens && chmod 600 /opt/kafka/tokens")
+    lab.run("h2", f"echo landline.http.token.file=/opt/kafka/tokens >>{CONFIG}")
+    code, _, words = migrate(lab, inventory, check=False)
+    lab.run("h2", f"sed -i /token.file/d {CONFIG}; rm /opt/kafka/tokens")
+    return code != 0 and "/opt/kafka/tokens cannot be read: Permission denied" in words
+
+
 def assert_no_anomaly(lab, load, directory):
     """In what the clients saw, by the history checker, and in what the brokers have in both log directories."""
     history = load.finish(timeout_s=240)
@@ -244,6 +254,8 @@ def test_three_brokers_of_kafka_become_landlines_and_kafkas_again_under_load_and
 ):
     before = runs(lab)
     assert refuses_a_key_by_its_name(lab, inventory)
+    assert refuses_a_file_that_only_kafka_reads(lab, inventory)
+    assert runs(lab) == before
     _, _, words = migrate(lab, inventory, "--check")
     assert "kafka.service would leave, and landline-broker@1.service come" in words
     assert words.count(" may stop") == 3

@@ -13,6 +13,7 @@ from tests.unit.deploy.test_deploy_filters import SETTINGS, fingerprints
 
 brokers = load("plugins/filter/landline.py")
 disks = load("plugins/filter/disks.py")
+hidden = load("plugins/filter/hidden_files.py")
 mounts = load("plugins/module_utils/mounts.py")
 
 MOUNTINFO = """\
@@ -188,6 +189,12 @@ NEEDS = """
     ],
 )
 def test_data_where_the_unit_does_not_see_it_is_refused(tmp_path, variables, refused):
+    words = needs(tmp_path, variables)
+    assert (f"{refused}: below /home and /root a service sees nothing" in words) is bool(refused)
+
+
+def needs(tmp_path, variables):
+    """What the check before a deploy says of a host with these variables."""
     here = {
         "ansible_connection": "local",
         "ansible_python_interpreter": sys.executable,
@@ -198,5 +205,28 @@ def test_data_where_the_unit_does_not_see_it_is_refused(tmp_path, variables, ref
     (tmp_path / "hosts.json").write_text(json.dumps(inventory))
     (tmp_path / "play.yml").write_text(NEEDS)
     done = played(tmp_path, "-i", tmp_path / "hosts.json", tmp_path / "play.yml")
-    words = " ".join(done.stdout.split())
-    assert (f"{refused}: below /home and /root a service sees nothing" in words) is bool(refused)
+    return " ".join(done.stdout.split())
+
+
+STORE, TOKENS = "listener.name.ssl.ssl.keystore.location", "landline.http.token.file"
+LOGIN = 'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="/root/k.tab" principal="k@E";'
+
+
+def test_files_that_the_unit_does_not_see_are_named_and_no_password():
+    properties = {
+        STORE: "/home/kafka/a.p12",
+        TOKENS: "/run/user/0/tokens",
+        "sasl.jaas.config": LOGIN,
+        "ssl.keystore.password": "/tmp/x",
+        "ssl.truststore.location": "/etc/landline/home/ca.pem",
+        "ssl.key.location": None,
+    }
+    named = [f"{TOKENS}=/run/user/0/tokens", f"{STORE}=/home/kafka/a.p12", "sasl.jaas.config=/root/k.tab"]
+    assert hidden.broker_hidden_files([{"properties": properties}] * 2) == named
+
+
+def test_a_file_that_the_unit_does_not_see_is_refused(tmp_path):
+    variables = {"broker_properties_by_id": {"1": {STORE: "/tmp/a.p12"}}}
+    assert f"{STORE}=/tmp/a.p12: below /home, /root and /run/user a service sees nothing" in needs(
+        tmp_path, variables
+    )

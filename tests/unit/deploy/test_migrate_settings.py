@@ -99,6 +99,11 @@ def test_a_broker_of_zookeeper_mode_with_its_data_in_place_has_no_doubts():
         ({"authorizer.class.name": "com.example.Mine"}, None, "authorizer.class.name=com.example.Mine"),
         ({"log.dirs": None}, None, "log.dirs: /tmp/kafka-logs is below /tmp"),
         ({"log.dirs": "data"}, None, "log.dirs: data is not absolute"),
+        (
+            {"ssl.keystore.location": "/home/k/a.p12"},
+            None,
+            f"{AT}: ssl.keystore.location=/home/k/a.p12 is a file of which",
+        ),
         ({}, {}, "/data/a has no meta.properties"),
         ({}, {"/data/a": {"version": "1", "node.id": "7"}}, "version=1, which is KRaft's"),
         ({}, {"/data/a": {"version": "0", "broker.id": "8"}}, "broker.id=8"),
