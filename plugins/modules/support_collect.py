@@ -11,7 +11,8 @@ DOCUMENTATION = """
 module: support_collect
 short_description: Collect journals, configurations and states of a host, without secrets
 description:
-  - Writes a tar.gz on the host, readable only by root, and returns its path. Whoever fetches it removes it.
+  - Writes a tar.gz on the host, readable only by root, and returns its path. Whoever fetches it removes its directory.
+    What earlier ones have left there is removed.
   - Part of it that cannot be had is named in its errors.json, and does not end the rest.
 author: The Landline authors (!UNKNOWN)
 options:
@@ -35,6 +36,10 @@ options:
     description: The command landline.
     type: path
     default: /opt/landline/current/venv/bin/landline
+  work_dir:
+    description: The directory in which the archive gets a directory of its own.
+    type: path
+    default: /var/lib/landline-work
   znodes:
     description: Whether to list ZooKeeper's metadata tree. One host of a cluster is enough.
     type: bool
@@ -76,6 +81,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.landline.cluster.plugins.module_utils import work_dirs
 from ansible_collections.landline.cluster.plugins.module_utils.addresses import host_port
 from ansible_collections.landline.cluster.plugins.module_utils.broker_http import ask
 from ansible_collections.landline.cluster.plugins.module_utils.masking import (
@@ -313,8 +319,10 @@ def collect_brokers(archive: Archive, params: Mapping[str, Any], texts: dict[str
 def collect(params: Mapping[str, Any]) -> dict[str, Any]:
     """Writes the archive. Returns what the module does."""
     texts = texts_of(params)
-    descriptor, path = tempfile.mkstemp(prefix="landline-support.", suffix=".tar.gz")  # 0600
+    place = work_dirs.made(Path(params["work_dir"]))
+    path = place / "support.tar.gz"
     try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as tar:
             archive = Archive(tar, Masker(secrets_in(texts)))
             with archive.part("host"):
@@ -323,9 +331,9 @@ def collect(params: Mapping[str, Any]) -> dict[str, Any]:
                 collect_brokers(archive, params, texts)
             archive.add("errors.json", json.dumps(archive.errors, indent=1))
     except BaseException:
-        Path(path).unlink()
+        work_dirs.removed(place)
         raise
-    return {"path": path, "files": archive.files, "errors": archive.errors}
+    return {"path": str(path), "files": archive.files, "errors": archive.errors}
 
 
 def main() -> None:
@@ -336,6 +344,7 @@ def main() -> None:
             "config_dir": {"type": "path", "default": "/etc/landline"},
             "zookeeper_config": {"type": "path", "default": "/etc/zookeeper/landline.cfg"},
             "landline": {"type": "path", "default": "/opt/landline/current/venv/bin/landline"},
+            "work_dir": {"type": "path", "default": "/var/lib/landline-work"},
             "znodes": {"type": "bool", "default": False},
         },
         supports_check_mode=True,

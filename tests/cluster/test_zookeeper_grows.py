@@ -208,6 +208,7 @@ def test_a_tree_that_all_servers_lost_is_restored_with_its_acls_and_the_brokers_
     by_file = ("-e", f"broker_metadata_file={file}")
     ensemble.play(*STAY, book="playbooks/backup.yml", more=by_file)
     assert file.stat().st_mode & 0o777 == 0o600
+    assert not [host for host in BROKERS if "landline-work" in ensemble.says(host, "ls /var/lib")]
     tree, kept, pids = ensemble.tree("h1"), numbers_in(bootstrap, TOPIC, PARTITIONS), broker_pids(ensemble)
 
     refused = ensemble.play(*STAY, book="playbooks/restore.yml", more=by_file, fails=True)

@@ -1,4 +1,5 @@
 """Dry runs of a backup, a restore and a support bundle: they look, come to their end, and leave nothing behind.
+Neither does a backup, and what one that was interrupted leaves is removed by a later one.
 
 The playbooks run on this machine, with a systemctl and a landline of the test's own.
 """
@@ -7,18 +8,25 @@ import getpass
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import tarfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from rig.wait import wait_until
 from tests.support.deploy_code import ROOT
 
 PROGRAMS = {
     "current/venv/bin/landline": """#!/bin/sh
 echo "$2" >>{here}/told
+case "$3" in {here}/work/run-*/tree) ;; *) exit 4 ;; esac
+[ "$(stat --format=%a "$(dirname "$3")")" = 700 ] || exit 5
 [ "$2" = backup ] && echo tree >"$3"
+[ ! -e {here}/hangs ] || exec sleep 60
 [ -f "$3" ] || exit 3
 echo "metadata of c: 7 znodes"
 exit $(cat {here}/code_of_$2)
@@ -36,8 +44,8 @@ printf 'LoadState=loaded\\nActiveState=active\\nMainPID={pid}\\nJob=0\\n'
 
 
 @pytest.fixture
-def dry_run(tmp_path):
-    """Runs a playbook as a dry run; returns the exit status and what was said."""
+def playing(tmp_path, monkeypatch):
+    """The command that runs a playbook."""
     for name, text in PROGRAMS.items():
         program = tmp_path / name
         program.parent.mkdir(parents=True, exist_ok=True)
@@ -67,27 +75,50 @@ def dry_run(tmp_path):
     for verb in ("backup", "verify"):
         (tmp_path / f"code_of_{verb}").write_text("0")
 
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("ANSIBLE_HOME", str(tmp_path / "ansible"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+
+    def playing(playbook, *arguments):
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        work = f"broker_work_dir={tmp_path / 'work'}"
+        return [
+            program,
+            "-i",
+            str(tmp_path / "hosts.json"),
+            f"playbooks/{playbook}.yml",
+            "-e",
+            work,
+            *arguments,
+        ]
+
+    return playing
+
+
+@pytest.fixture
+def dry_run(playing, tmp_path):
+    """Runs a playbook as a dry run; returns the exit status and what was said."""
+
     def run(playbook, *arguments):
         done = subprocess.run(
-            [Path(sys.executable).with_name("ansible-playbook"), "--check", "--diff", "-i", tmp_path / "hosts.json",
-             f"playbooks/{playbook}.yml", *arguments],
+            playing(playbook, "--check", "--diff", *arguments),
             cwd=ROOT,
-            env={
-                **os.environ,
-                "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
-                "ANSIBLE_HOME": str(tmp_path / "ansible"),
-                "TMPDIR": str(tmp_path / "tmp"),
-            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-        )  # fmt: skip
+        )
         print(done.stdout)
-        assert list((tmp_path / "tmp").glob("*.landline")) == []
+        assert places(tmp_path) == []
         return done.returncode, re.sub(r"\s+", " ", done.stdout)
 
     return run
+
+
+def places(directory):
+    """Whatever has the tree, beside the backup."""
+    homes = ("work", "tmp", "ansible")
+    return [path for home in homes for path in (directory / home).rglob("tree") if path.is_file()]
 
 
 def told(directory):
@@ -100,6 +131,34 @@ def test_of_a_backup_it_takes_the_tree_and_keeps_none(dry_run, tmp_path):
     assert told(tmp_path) == ["backup"]
     assert f"{tmp_path}/saved would be written: 7 znodes" in said
     assert not (tmp_path / "saved").exists()
+
+
+def test_a_backup_that_was_interrupted_leaves_the_tree_to_its_user_until_a_later_one(playing, tmp_path):
+    (tmp_path / "hangs").touch()
+    # A group of its own, as a terminal gives it: ^C reaches what runs on the host too.
+    with subprocess.Popen(playing("backup", "--limit=h1"), cwd=ROOT, process_group=0) as running:
+        wait_until(lambda: places(tmp_path), 60, what="the tree is on the host")
+        while running.poll() is None:
+            os.killpg(running.pid, signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                running.wait(5)
+    assert running.returncode != 0
+    (tree,) = places(tmp_path)
+    assert tree.parent.stat().st_mode & 0o777 == 0o700
+    assert tree.parent.parent == tmp_path / "work"
+    os.utime(tree.parent, (0, 0))
+    local = tmp_path / "ansible/landline-work/run-left"
+    local.mkdir(parents=True)
+    (local / "tree").write_text("tree")
+    os.utime(local, (0, 0))
+    (tmp_path / "hangs").unlink()
+    done = subprocess.run(playing("backup", "--limit=h1"), cwd=ROOT, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "saved").read_text() == "tree\n"
+    assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o600
+    assert places(tmp_path) == []
+    assert not (tmp_path / "work").exists()
+    assert not local.parent.exists()
 
 
 @pytest.mark.parametrize(
@@ -140,3 +199,25 @@ def test_of_a_support_bundle_it_looks_which_hosts_are_reached(dry_run, tmp_path)
     assert status == 0
     assert re.search(r"support-\d{8}T\d{6}Z\.tar\.gz would be made of h1\. Not reached: h2", said)
     assert told(tmp_path) == []
+
+
+def test_of_a_support_bundle_nothing_is_left_but_the_bundle(playing, tmp_path):
+    work = f"support_work_dir={tmp_path / 'work'}"
+    done = subprocess.run(
+        playing("support_bundle", "--limit=h1,localhost", "-e", work),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    print(done.stdout)
+    (bundle,) = map(Path, re.findall(r"(/\S+\.tar\.gz): \d+ KiB", done.stdout))
+    try:
+        with tarfile.open(bundle) as tar:
+            names = [member.name.partition("/")[2] for member in tar]
+    finally:
+        bundle.unlink()
+    assert done.returncode == 0
+    assert "h1/errors.json" in names
+    assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "ansible/landline-work").exists()
