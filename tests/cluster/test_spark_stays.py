@@ -205,6 +205,13 @@ def names_of_history(lab):
         return [found["name"] for found in json.load(answer)]
 
 
+def test_another_version_takes_the_place_of_one_that_is_stopped(deployed, lab, inventory, tmp_path):
+    lab.run("h3", f"systemctl stop {UNIT}")
+    install_version(inventory, archive_of("9.2.0", tmp_path))
+    found = lab.run("h3", "cat /opt/spark-next/version.py /opt/spark-next.old/version.py").stdout
+    assert re.findall(r"'(.*)'", found) == ["9.2.0", "9.1.0"]
+
+
 def test_all_daemons_restart_and_a_job_is_ended_by_its_name(deployed, lab, shared, tmp_path):
     pids = {host: masters(lab, host) for host in ("h1", "h2")}
     fab_ok("restart", base="h2")
@@ -219,6 +226,7 @@ def test_all_daemons_restart_and_a_job_is_ended_by_its_name(deployed, lab, share
         assert refused.returncode != 0
         assert "0 jobs that run or wait are called nobody" in refused.stdout + refused.stderr
         assert "killed: app-" in fab_ok("kill", "cached")
+        (site / "go").touch()  # for which the driver waits, whatever becomes of its executors
         wait_until(lambda: not doomed.running, timeout=120, interval=0.5, what=doomed.log_tail)
         assert doomed.exit_code != 0
         assert "cached" not in fab_ok("jobs")
@@ -228,10 +236,3 @@ def test_all_daemons_restart_and_a_job_is_ended_by_its_name(deployed, lab, share
 
 def masters(lab, host):
     return lab.run(host, f"pgrep --full {MASTER}", check=False).stdout
-
-
-def test_another_version_takes_the_place_of_one_that_is_stopped(deployed, lab, inventory, tmp_path):
-    lab.run("h3", f"systemctl stop {UNIT}")
-    install_version(inventory, archive_of("9.2.0", tmp_path))
-    found = lab.run("h3", "cat /opt/spark-next/version.py /opt/spark-next.old/version.py").stdout
-    assert re.findall(r"'(.*)'", found) == ["9.2.0", "9.1.0"]
