@@ -85,6 +85,9 @@ class Site:
         lines = told.read_text().splitlines() if told.exists() else []
         return [re.sub(r" --run=\{.*?\}", "", re.sub(r"run \w{6}\)", "run RUN)", each)) for each in lines]
 
+    def no_broker_runs(self):
+        (self._directory / "bin/systemctl").write_text("#!/bin/sh\nexit 3\n")
+
     def has_no_turns(self):
         self._turns.unlink()
 
@@ -108,6 +111,16 @@ def test_while_a_host_is_off_nothing_is_begun_and_what_to_do_is_said(site):
     assert "h2 is not reached, and nothing was changed: " in said
     assert "If it is off for good: -e decommission_gone=true moves everything away without it" in said
     assert "Its disks must not come back: wipe them before" in said
+
+
+def test_where_nobody_can_be_asked_it_is_said_who_is_not_reached_and_whose_broker_is_down(site):
+    site.no_broker_runs()
+    status, said = site.decommission(OFF, "-e", "decommission_gone=true", h0={**OFF, "broker_first_id": 3})
+    assert status != 0
+    assert site.told == []
+    assert (
+        "Nothing was touched: nobody can be asked. Not reached: h0. No broker runs on h1. Mend that" in said
+    )
 
 
 def test_of_a_host_that_is_gone_the_others_do_all_and_what_is_left_is_said(site):
