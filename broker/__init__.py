@@ -2,4 +2,4 @@
 package metadata is slow.
 """
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"

@@ -18,7 +18,7 @@ from tools.release import project_version, sources
 ROOT = Path(__file__).parents[3]
 INVENTORY = """\
 all:
-  vars: {landline_version: 0.4.0}
+  vars: {landline_version: 0.5.0}
   children:
     zookeeper: {hosts: {kafka-a: , kafka-b: , kafka-c: }}
     brokers: {hosts: {kafka-a: , kafka-b: , kafka-c: }}
