@@ -128,14 +128,17 @@ def remove_tree(directory: Path) -> None:
 
 
 def remove(dirs: Iterable[Path], units: Iterable[str], *, only_look: bool) -> list[str]:
-    """Returns the directories that were removed, or would be. Raises `InUseError` before anything is removed."""
-    see_that_they_have_ended(units)
+    """Returns the directories that were removed, or would be. Raises `InUseError` before anything is removed. In a dry
+    run nothing was stopped before, so the units may run, and have their directories.
+    """
+    if not only_look:
+        see_that_they_have_ended(units)
     there = [each for each in dirs if each.is_symlink() or each.exists()]
     # A mounted disk that is empty stays as it is.
     there = [each for each in there if not each.is_mount() or any(each.iterdir())]
     with ExitStack() as locks:
-        for each in filter(Path.is_dir, there):
-            descriptor = lock(each, make=not only_look and not each.is_symlink())
+        for each in [] if only_look else filter(Path.is_dir, there):
+            descriptor = lock(each, make=not each.is_symlink())
             if descriptor is not None:
                 locks.callback(os.close, descriptor)
         for each in [] if only_look else there:
