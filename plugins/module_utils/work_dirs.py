@@ -35,7 +35,7 @@ def made(parent: Path, owner: str = "", group: str = "", left_s: float = LEFT_S)
     have left there. Raises `WorkDirError`, `OSError`.
     """
     uid, gid = _ids(owner, group)
-    for _ in range(_TRIES):
+    for _unused in range(_TRIES):
         _own(parent)
         _clean(parent, time.time() - left_s)
         with contextlib.suppress(FileNotFoundError):

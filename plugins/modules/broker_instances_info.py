@@ -263,11 +263,11 @@ def installed_from(done: Path) -> dict[str, str]:
     return {"platform": platform, "sha256": sha256} if sha256 else {}
 
 
-def retired(unit_dir: str, units: Iterable[str], bar: str) -> list[dict[str, Any]]:
+def retired(unit_dir: str, units: Iterable[str], file_name: str) -> list[dict[str, Any]]:
     """Returns which units a decommission keeps everybody from starting, and what it noted of itself."""
     found = []
     for unit in units:
-        path = Path(unit_dir, f"{unit}.d", bar)
+        path = Path(unit_dir, f"{unit}.d", file_name)
         if path.exists():
             noted = _NOTED.search(path.read_text(encoding="utf-8", errors="replace"))
             try:
