@@ -1,89 +1,14 @@
 """What a deployment finds wrong before it changes anything: each fault is named, and a sound host has none."""
 
-import copy
-
 import pytest
 
-from tests.support.deploy_code import ROOT, load
-
-preflight = load("plugins/filter/preflight.py")
-
-NOW = 1_000_000.0
-CLUSTER = "qWvLGU7gTUuTS2oGZk0gkA"
-GROUPS = {"all": ["a", "b"], "ungrouped": [], "brokers": ["a", "b"], "zookeeper": ["a"]}
-KNOWN = ["broker_first_id", "broker_zookeeper_connect", "zookeeper_id", "landline_version"]
-SETTINGS = {"allow": [], "mounts": [], "clock_s": 5, "pythons": ["3.11"], "systems": {"debian": ["12"]}}
-
-
-def place(**more):
-    found = {
-        "is_directory": True,
-        "mount": "/",
-        "is_mount": False,
-        "device": 1,
-        "free_mb": 9000,
-        "free_files": -1,
-    }
-    return {**found, "read_only": False, **more}
-
-
-def host(name, number):
-    """A sound host with a broker and a ZooKeeper server."""
-    data = f"/var/lib/landline/broker-{number}"
-    broker = {
-        "role": "broker",
-        "id_of": "broker",
-        "id_by": "broker_first_id",
-        "ids": [number],
-        "brokers": [{"id": number, "data_dirs": [data]}],
-        "directories": [{"path": data, "for": "the data", "mb": 1024, "set_by": "broker_data_dir"}],
-        "ports": [{"port": 9092, "for": "the listener", "set_by": "broker_kafka_port"}],
-        "address": f"{name}.example",
-        "address_by": "broker_advertised_host",
-        "port": 9092,
-        "memory_mb": 256,
-        "python": "/usr/bin/python3",
-    }
-    zookeeper = {
-        "role": "zookeeper",
-        "id_of": "ZooKeeper server",
-        "id_by": "zookeeper_id",
-        "ids": [number],
-        "ports": [{"port": 2181, "for": "ZooKeeper's clients", "set_by": "zookeeper_client_port"}],
-        "memory_mb": 384,
-        "java": 8,
-        "java_with": "/usr/share/java/zookeeper.jar",
-    }
-    seen = {
-        "time": NOW - 1,
-        "asked_at": NOW - 2,
-        "synchronised": True,
-        "system": {"id": "debian", "version": "12", "machine": "x86_64"},
-        "versions": {"systemd": "252", "python": "3.11", "java": "17", "ansible": "3.11"},
-        "memory_mb": 2000,
-        "directories": {data: place()},
-        "taken": [],
-        "addresses": [f"192.0.2.{number}", "127.0.0.1"],
-        "names": {"a.example": ["192.0.2.1"], "b.example": ["192.0.2.2"]},
-        "data": {data: {"broker_id": str(number), "cluster_id": CLUSTER}},
-        "properties_files": [f"broker-{number}.properties"],
-        "files": ["/usr/share/java/zookeeper.jar"],
-        "cluster_id": CLUSTER,
-    }
-    told = {"name": name, "groups": ["brokers"], "variables": ["broker_first_id", "my_own"], "unsettled": []}
-    return {**told, "settings": copy.deepcopy(SETTINGS), "needs": [broker, zookeeper], "seen": seen}
+from tests.support.deploy_code import ROOT
+from tests.support.preflight_hosts import GROUPS, KNOWN, NOW, found, host, place, preflight
 
 
 @pytest.fixture
 def hosts():
     return [host("a", 1), host("b", 2)]
-
-
-def found(hosts, groups=GROUPS):
-    return [
-        (each["check"], each["hosts"], each["what"], each["is_warning"])
-        for each in preflight.preflight_findings(hosts, groups, KNOWN, NOW)
-    ]
 
 
 def test_sound_hosts_have_no_faults(hosts):
@@ -489,79 +414,6 @@ def test_a_program_that_is_too_old_or_missing_is_a_fault(hosts, program, version
 def test_a_distribution_that_was_not_tried_is_a_warning(hosts):
     hosts[1]["seen"]["system"] = {"id": "debian", "version": "11", "machine": "x86_64"}
     assert found(hosts) == [("versions", ["b"], "debian 11: this was not tried there", True)]
-
-
-def test_data_of_another_broker_or_cluster_is_a_fault(hosts):
-    mine, its = "/var/lib/landline/broker-1", "/var/lib/landline/broker-2"
-    hosts[0]["seen"]["data"][mine] = {"broker_id": "7", "cluster_id": CLUSTER}
-    hosts[1]["seen"]["data"][its] = {"broker_id": "2", "cluster_id": "another"}
-    assert found(hosts) == [
-        ("data", ["a"], f"{mine} has data of broker 7, and broker 1 is to use it", False),
-        ("data", ["b"], f"{its} has data of the cluster another; this one is {CLUSTER}", False),
-    ]
-
-
-def test_without_an_answer_of_zookeeper_the_cluster_is_the_one_of_most_data(hosts):
-    hosts.append(host("c", 3))
-    for each in hosts:
-        each["seen"] |= {"cluster_id": None, "names": {}}
-    hosts[2]["seen"]["data"]["/var/lib/landline/broker-3"]["cluster_id"] = "another"
-    assert [each[:2] for each in found(hosts)] == [("data", ["c"])]
-
-
-def test_data_without_a_tree_in_zookeeper_asks_for_a_restore(hosts):
-    for each in hosts:
-        each["seen"]["cluster_id"] = ""
-    assert all(what.endswith("and ZooKeeper has no cluster: make restore") for _, _, what, _ in found(hosts))
-    assert len(found(hosts)) == 2
-
-
-SERVER = {
-    "unit": "zookeeper.service",
-    "config_file": "/etc/zookeeper/landline.cfg",
-    "data_dir": "/var/lib/zookeeper",
-}
-OURS = {"runs": True, "is_ours": True, "members": [1, 2, 3], "zxid": 0}
-STRANGE = {"runs": False, "is_ours": False, "members": [], "zxid": 0}
-
-
-def test_a_zookeeper_that_the_role_did_not_set_up_is_a_fault(hosts):
-    for each in hosts:
-        each["needs"][1]["server"] = SERVER
-        each["seen"]["zookeeper"] = OURS
-    assert found(hosts) == []
-    hosts[1]["seen"]["zookeeper"] = STRANGE
-    assert found(hosts) == []  # it is new
-    # The others do not help: it runs with another configuration than theirs.
-    hosts[1]["seen"]["zookeeper"] = {**STRANGE, "runs": True}
-    ((check, names, what, is_warning),) = found(hosts)
-    assert (check, names, is_warning) == ("data", ["b"], False)
-    assert what.startswith(
-        "zookeeper.service runs, and was not set up by this role: there is no /etc/zookeeper/"
-    )
-    assert "set broker_zookeeper_connect" in what
-
-
-def test_a_tree_of_zookeepers_that_nobody_counts_on_is_a_fault(hosts):
-    for each in hosts:
-        each["needs"][1]["server"] = SERVER
-    hosts[0]["seen"]["zookeeper"] = OURS
-    hosts[1]["seen"]["zookeeper"] = {**STRANGE, "zxid": 0x1A}
-    assert found(hosts) == []  # its /etc was lost
-    hosts[0]["seen"]["zookeeper"] = {**OURS, "members": []}  # the only one of its ensemble, which is to grow
-    ((check, names, what, is_warning),) = found(hosts)
-    assert (check, names, is_warning) == ("data", ["b"], False)
-    assert what.startswith(
-        "/var/lib/zookeeper has a tree of ZooKeeper's (zxid 0x1a), and there is no /etc/zookeeper/"
-    )
-    assert "preflight_allow: [data]" in what
-
-
-def test_a_broker_that_the_inventory_does_not_have_is_a_fault(hosts):
-    hosts[0]["seen"]["properties_files"] += ["broker-11.properties"]
-    ((check, names, what, _),) = found(hosts)
-    assert (check, names) == ("data", ["a"])
-    assert what.startswith("has broker-11.properties, whose brokers the inventory does not have here")
 
 
 def test_a_check_that_a_host_allows_is_a_warning_there_and_elsewhere_a_fault(hosts):
