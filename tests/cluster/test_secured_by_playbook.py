@@ -37,6 +37,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 SSL_PORT, SASL_SSL_PORT, BETWEEN_PORT, HTTP_PORT = 9093, 9094, 9095, 8092
 TOPIC, PARTITIONS = "orders", 3
 HOSTS = ("h1", "h2", "h3")
+# Of a producer whose listener a deploy is to bring: librdkafka gives records up after five minutes by default.
+PATIENT = {"message.timeout.ms": 1_200_000}
 PASSWORD = "the-password-of-the-services"
 ALICE = "the-password-of-alice"
 HTTP_TOKEN = f"{PASSWORD}.http"  # so that a search for the one finds the other
@@ -251,7 +253,8 @@ def test_a_running_cluster_gets_tls_under_load_with_given_certificates(operator,
     trusting = {"security.protocol": "SSL", "ssl.ca.pem": given.above.pem.decode()}
     with (
         NumberedLoad(plain, TOPIC, PARTITIONS) as before,
-        NumberedLoad(ssl_, TOPIC, PARTITIONS, first=10**6, settings=trusting) as after,
+        # Its first records wait for as long as the deploy takes to the first broker.
+        NumberedLoad(ssl_, TOPIC, PARTITIONS, first=10**6, settings={**trusting, **PATIENT}) as after,
     ):
         wait_until(lambda: len(before.acked) > 100, 60)
         done = operator.deploy(landline_security="tls", landline_security_also=["none"], **given.variables)
