@@ -23,7 +23,7 @@ from tests.support.deploy_code import ROOT
 PROGRAMS = {
     "current/venv/bin/landline": """#!/bin/sh
 echo "$2" >>{here}/told
-case "$3" in {here}/work/run-*/tree) ;; *) exit 4 ;; esac
+case "$3" in {here}/kept/run-*/tree) ;; *) exit 4 ;; esac
 [ "$(stat --format=%a "$(dirname "$3")")" = 700 ] || exit 5
 [ "$2" = backup ] && echo tree >"$3"
 [ ! -e {here}/hangs ] || exec sleep 60
@@ -81,7 +81,7 @@ def playing(tmp_path, monkeypatch):
 
     def playing(playbook, *arguments):
         program = str(Path(sys.executable).with_name("ansible-playbook"))
-        work = f"broker_work_dir={tmp_path / 'work'}"
+        work = f"broker_work_dir={tmp_path / 'kept'}"
         return [
             program,
             "-i",
@@ -117,7 +117,7 @@ def dry_run(playing, tmp_path):
 
 def places(directory):
     """Whatever has the tree, beside the backup."""
-    homes = ("work", "tmp", "ansible")
+    homes = ("kept", "tmp", "ansible")
     return [path for home in homes for path in (directory / home).rglob("tree") if path.is_file()]
 
 
@@ -145,7 +145,7 @@ def test_a_backup_that_was_interrupted_leaves_the_tree_to_its_user_until_a_later
     assert running.returncode != 0
     (tree,) = places(tmp_path)
     assert tree.parent.stat().st_mode & 0o777 == 0o700
-    assert tree.parent.parent == tmp_path / "work"
+    assert tree.parent.parent == tmp_path / "kept"
     os.utime(tree.parent, (0, 0))
     local = tmp_path / "ansible/landline-work/run-left"
     local.mkdir(parents=True)
@@ -157,7 +157,7 @@ def test_a_backup_that_was_interrupted_leaves_the_tree_to_its_user_until_a_later
     assert (tmp_path / "saved").read_text() == "tree\n"
     assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o600
     assert places(tmp_path) == []
-    assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "kept").exists()
     assert not local.parent.exists()
 
 
@@ -202,7 +202,7 @@ def test_of_a_support_bundle_it_looks_which_hosts_are_reached(dry_run, tmp_path)
 
 
 def test_of_a_support_bundle_nothing_is_left_but_the_bundle(playing, tmp_path):
-    work = f"support_work_dir={tmp_path / 'work'}"
+    work = f"support_work_dir={tmp_path / 'kept'}"
     done = subprocess.run(
         playing("support_bundle", "--limit=h1,localhost", "-e", work),
         cwd=ROOT,
@@ -219,5 +219,5 @@ def test_of_a_support_bundle_nothing_is_left_but_the_bundle(playing, tmp_path):
         bundle.unlink()
     assert done.returncode == 0
     assert "h1/errors.json" in names
-    assert not (tmp_path / "work").exists()
+    assert not (tmp_path / "kept").exists()
     assert not (tmp_path / "ansible/landline-work").exists()
