@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from broker.config.http_keys import check_http
@@ -102,6 +104,10 @@ def _check_log_dirs(get: Get, given: Mapping[str, Value], complain: Complain) ->
         complain(key, "is empty: name at least one data directory")
     for entry in sorted({entry for entry in dirs if dirs.count(entry) > 1}):
         complain(key, f"names {entry} twice")
+    # What lies in a data directory is taken for a partition.
+    for outer, inner in itertools.permutations(sorted(set(dirs)), 2):
+        if PurePosixPath(outer) in PurePosixPath(inner).parents:
+            complain(key, f"names {inner}, which lies in {outer}")
 
 
 def _check_numbers(get: Get, complain: Complain) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -111,17 +112,26 @@ def _by_variable(where: str, properties: Mapping[str, Any]) -> Iterator[str]:
 
 
 def broker_shared_dirs(brokers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns descriptions of the directories that two brokers of a host, from broker_instances, would have."""
+    """Returns descriptions of the directories that two brokers of a host, from broker_instances, would have, and of
+    those that lie in another's.
+    """
     owners: dict[str, dict[int, None]] = {}
     for broker in brokers:
         for path in broker["data_dirs"]:
             owners.setdefault(str(PurePosixPath(path)), {})[int(broker["id"])] = None
-    return [
+    shared = [
         f"log.dirs has {path} for the brokers {' and '.join(map(str, ids))} of this host: give each its own, by "
         "broker_properties_by_id; or set broker_data_dirs instead, where each broker has a directory of its own"
         for path, ids in owners.items()
         if len(ids) > 1
     ]
+    nested = [
+        f"log.dirs has {outer} for broker {min(owners[outer])} of this host, and {inner} in it for broker "
+        f"{min(owners[inner])}: a broker takes what lies in its directory for a partition. Give each a place of its own"
+        for outer, inner in itertools.permutations(owners, 2)
+        if PurePosixPath(outer) in PurePosixPath(inner).parents
+    ]
+    return shared + nested
 
 
 def _of_broker(settings: Mapping[str, Any], broker_id: int) -> Mapping[str, Any]:

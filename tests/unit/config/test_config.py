@@ -138,6 +138,7 @@ def test_all_problems_are_told_at_once_with_lines_and_nearest_keys():
         ("log.retention.ms", "0", "keeps nothing"),
         ("log.dirs", " , ", "is empty"),
         ("log.dirs", "/a,/b,/a", "names /a twice"),
+        ("log.dirs", "/a/b-0,/a", "names /a/b-0, which lies in /a"),
         ("broker.id", "-2", "negative"),
         ("broker.id", "1001", "above reserved.broker.max.id 1000"),
         ("listeners", "", "is empty"),

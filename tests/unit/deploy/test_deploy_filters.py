@@ -154,6 +154,10 @@ def test_two_brokers_of_a_host_do_not_get_one_directory():
     )
     (words,) = shared(properties_by_id={"4": {"log.dirs": ["/a", "/b"]}, "5": {"log.dirs": ["/c", "/b/"]}})
     assert words.startswith("log.dirs has /b for the brokers 4 and 5 of this host")
+    (words,) = shared(properties_by_id={"4": {"log.dirs": "/var"}, "5": {"log.dirs": "/var/broker-5/"}})
+    assert words.startswith(
+        "log.dirs has /var for broker 4 of this host, and /var/broker-5 in it for broker 5: "
+    )
     assert shared() == []
     assert shared(properties_by_id={"4": {"log.dirs": ["/a"]}}) == []
 
