@@ -11,6 +11,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from broker import __version__
 from tests.support.deploy_code import ROOT
 from tests.support.plays import played
 from tools import dev_build
@@ -52,8 +53,17 @@ def test_the_end_of_a_run_warns_of_it_once(choose):
     )
 
 
-def test_the_end_of_a_run_with_a_release_warns_of_nothing(choose):
-    assert "WARNING" not in choose("1.0")
+def test_the_end_of_a_run_with_the_release_of_the_playbooks_warns_of_nothing(choose):
+    assert "WARNING" not in choose(__version__)
+
+
+def test_the_end_of_a_run_with_another_release_warns_of_the_playbooks(choose):
+    said = choose("1.0")
+    assert said.count("[WARNING]: ") == 1
+    assert (
+        f"landline_version is 1.0, and units and settings are those of this collection, {__version__}."
+        in said
+    )
 
 
 @pytest.fixture
