@@ -118,8 +118,14 @@ def read_listing(source: str | None = None) -> Mapping[str, Any]:
     except subprocess.TimeoutExpired as error:
         raise UsageError(f"the inventory {source} was not read within {READ_TIMEOUT_S} s") from error
     if done.returncode != 0:
-        raise UsageError(f"the inventory {source} cannot be read:\n{done.stderr.strip()}")
+        raise UsageError(f"the inventory {source} cannot be read:\n{explained(done.stderr)}")
     return evaluated(json.loads(done.stdout))
+
+
+def explained(error: str) -> str:
+    """What ansible-inventory said as it failed, and what to do about files in a vault."""
+    hint = "\nName the file with the vault's password in ANSIBLE_VAULT_PASSWORD_FILE."
+    return error.strip() + (hint if "vault" in error else "")
 
 
 def cluster_from(inventory: Mapping[str, Any]) -> SparkCluster:

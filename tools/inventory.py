@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkctl.errors import Error, UsageError
-from sparkctl.inventory import host_port
+from sparkctl.inventory import explained, host_port
 from sparkctl.ssh import ssh_arguments
 from sparkctl.templates import evaluated
 from sparkctl.tunnel import Tunnel, tunnel_to
@@ -77,7 +77,7 @@ class Inventory:
         argv += ["-i", source] if source else []
         done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise SystemExit(f"inventory: ansible-inventory failed: {done.stderr.strip()}")
+            raise SystemExit(f"inventory: ansible-inventory failed: {explained(done.stderr)}")
         return cls(evaluated(json.loads(done.stdout)))
 
     def hosts(self, group: str) -> list[str]:

@@ -28,7 +28,11 @@ if not os.environ.get("LANDLINE_SMOKE"):
 
 @functools.cache
 def inventory():
-    return Inventory.read()
+    try:
+        return Inventory.read()
+    except SystemExit as error:
+        # Which pytest would take for an error of its own.
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 def pytest_generate_tests(metafunc):
