@@ -38,6 +38,7 @@ from tests.support.operators_hosts import (
     prepare,
     service_address,
     ssh_may_be_lost,
+    sudo_asks,
 )
 from tests.support.sample_inventory import (
     assert_all_run,
@@ -101,7 +102,9 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_use
     with only_the_bastion_is_reached(lab):
         with pytest.raises(OSError):
             cluster_view(lab.hosts[0].address, BROKER_PORT)
-        done = make_with(inventory, "deploy", quick=False)  # again: the wall between brokers is gone
+        with sudo_asks(lab) as password:
+            # Again: the wall between brokers is gone.
+            done = make_with(inventory, "deploy", arguments="-K", answer=f"{password}\n", quick=False)
         # For which the network in here would be no use.
         assert f"nothing is built: release {VERSION} is deployed" in done.stdout
         make_with(inventory, "smoke")

@@ -229,7 +229,7 @@ def test_all_daemons_restart_and_a_job_is_ended_by_its_name(deployed, lab, share
         (site / "go").touch()  # for which the driver waits, whatever becomes of its executors
         wait_until(lambda: not doomed.running, timeout=120, interval=0.5, what=doomed.log_tail)
         assert doomed.exit_code != 0
-        assert "cached" not in fab_ok("jobs")
+        assert re.search(r"cached +│ +KILLED", fab_ok("jobs"))
     finally:
         end(doomed)
 

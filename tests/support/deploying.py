@@ -26,8 +26,10 @@ QUICK = {
 }
 
 
-def make(*arguments: str, check: bool = True, quick: bool = True) -> subprocess.CompletedProcess[str]:
-    """Runs make as a user does; shows its output when it fails. Quick: with `QUICK`."""
+def make(
+    *arguments: str, check: bool = True, quick: bool = True, answer: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs make as a user does; shows its output when it fails. Quick: with `QUICK`. A question gets the answer."""
     environment = {k: v for k, v in os.environ.items() if k not in {LAB_ENV, "BROKERS_PER_HOST", "MAKEFLAGS"}}
     if quick:
         environment |= QUICK
@@ -35,6 +37,9 @@ def make(*arguments: str, check: bool = True, quick: bool = True) -> subprocess.
         ["make", *arguments],
         cwd=ROOT,
         env=environment,
+        input=answer,
+        # Without a terminal a password is read from stdin.
+        start_new_session=answer is not None,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -79,6 +79,19 @@ def ssh_options(lab: Lab, directory: Path) -> str:
 
 
 @contextmanager
+def sudo_asks(lab: Lab) -> Iterator[str]:
+    """Meanwhile sudo wants the user's password, which it gives."""
+    password, rule = "correct horse", f"/etc/sudoers.d/{USER}"
+    for host in lab.hosts:
+        lab.run(host.name, f"echo '{USER}:{password}' | chpasswd; sed -i 's/NOPASSWD/PASSWD/' {rule}")
+    try:
+        yield password
+    finally:
+        for host in lab.hosts:
+            lab.run(host.name, f"sed -i 's/:PASSWD/:NOPASSWD/' {rule}; passwd --lock {USER}")
+
+
+@contextmanager
 def ssh_may_be_lost(lab: Lab) -> Iterator[Callable[[], None]]:
     """Gives what makes every ssh connection of this machine silent, those that are open too, until the end."""
     rules = f"table inet lost {{ chain out {{ type filter hook output priority 0; tcp dport {SSH_PORT} drop; }}; }}"

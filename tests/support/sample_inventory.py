@@ -49,13 +49,18 @@ def filled_in(lab: Lab, directory: Path, archives: Path) -> Path:
 
 
 def make_with(
-    inventory: Path, verb: str, *more: str, arguments: str = "", check: bool = True, quick: bool = True
+    inventory: Path,
+    verb: str,
+    *more: str,
+    arguments: str = "",
+    check: bool = True,
+    quick: bool = True,
+    answer: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """`make` of a verb with this inventory and these arguments of Ansible's."""
     named = f"INVENTORY={os.path.relpath(inventory, ROOT)}"
-    return make(
-        verb, named, *([f"ANSIBLE_ARGS={arguments}"] if arguments else []), *more, check=check, quick=quick
-    )
+    given = [f"ANSIBLE_ARGS={arguments}"] if arguments else []
+    return make(verb, named, *given, *more, check=check, quick=quick, answer=answer)
 
 
 def deploy(inventory: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
