@@ -99,14 +99,14 @@ def test_a_firewall_between_brokers_is_told_of(lab, inventory: Path):
 def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_user_who_becomes_root(
     lab, inventory: Path, bootstrap
 ):
-    with only_the_bastion_is_reached(lab):
+    with sudo_asks(lab) as password, only_the_bastion_is_reached(lab):
         with pytest.raises(OSError):
             cluster_view(lab.hosts[0].address, BROKER_PORT)
-        with sudo_asks(lab) as password:
-            # Again: the wall between brokers is gone.
-            done = make_with(inventory, "deploy", arguments="-K", answer=f"{password}\n", quick=False)
+        # Again: the wall between brokers is gone.
+        done = make_with(inventory, "deploy", arguments="-K", answer=f"{password}\n", quick=False)
         # For which the network in here would be no use.
         assert f"nothing is built: release {VERSION} is deployed" in done.stdout
+    with only_the_bastion_is_reached(lab):
         make_with(inventory, "smoke")
         shown = make_with(inventory, "status").stdout
         assert shown.count("RunningAs") == 3
