@@ -88,7 +88,7 @@ def sudo_asks(lab: Lab) -> Iterator[str]:
         yield password
     finally:
         for host in lab.hosts:
-            lab.run(host.name, f"sed -i 's/:PASSWD/:NOPASSWD/' {rule}; passwd --lock {USER}")
+            lab.run(host.name, f"sed -i 's/ PASSWD/ NOPASSWD/' {rule}; passwd --lock {USER}")
 
 
 @contextmanager
