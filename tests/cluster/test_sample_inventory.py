@@ -106,6 +106,8 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_use
         done = make_with(inventory, "deploy", arguments="-K", answer=f"{password}\n", quick=False)
         # For which the network in here would be no use.
         assert f"nothing is built: release {VERSION} is deployed" in done.stdout
+        refused = make_with(inventory, "smoke", check=False)
+        assert "make smoke needs sudo without a password" in refused.stdout
     with only_the_bastion_is_reached(lab):
         make_with(inventory, "smoke")
         shown = make_with(inventory, "status").stdout

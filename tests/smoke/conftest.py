@@ -78,11 +78,17 @@ def machine(name):
     # What the inventory has of these comes first, and counts.
     SHARED.mkdir(mode=0o700, parents=True, exist_ok=True)
     shared = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60s", "-o", f"ControlPath={SHARED}/smoke-%C"]
-    return testinfra.get_host(
+    sudo = resolve(arguments, address).user != "root"
+    found = testinfra.get_host(
         f"ssh://[{address}]" if ":" in address else f"ssh://{address}",
         ssh_extra_args=shlex.join([*arguments, *shared]),
-        sudo=resolve(arguments, address).user != "root",
+        sudo=sudo,
     )
+    if sudo and (tried := found.run("true")).rc:
+        # Said once; every test of the host would fail.
+        words = f"{name}: make smoke needs sudo without a password (docs/hosts.md): {tried.stderr.strip()}"
+        pytest.exit(words, returncode=pytest.ExitCode.USAGE_ERROR)
+    return found
 
 
 def setting(name, *variables, default):
