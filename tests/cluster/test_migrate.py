@@ -1,10 +1,12 @@
 """playbooks/migrate.yml: Apache Kafka from its tarball on three hosts becomes Landline under load, and Kafka again.
 
-In a lab of this module's own. The figures go to the directory that FIGURES names.
+In a lab of this module's own. The figures go to the directory that FIGURES names. A walk by hand through runs that end
+early takes more rounds, or those of a run before: ROUNDS=5 SEED=123.
 """
 
 import json
 import os
+import random
 import re
 import subprocess
 import time
@@ -23,11 +25,16 @@ from tests.support.deploying import ROOT, changed, interrupted, make
 from tests.support.figures import keep_figures
 from tests.support.kafka_hosts import CONFIG, LOG_DIRS, PORT, install_kafka, kafka_bind
 from tests.support.labs import lab_session
+from tests.support.operators_hosts import ssh_may_be_lost
 
 pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 PLAN = LoadPlan(topics=1, partitions=6, records_per_s=200, seed=11)
 LANDLINE, KAFKA = "landline-broker@{}.service", "kafka.service"
+ROUNDS = int(os.environ.get("ROUNDS", "1"))
+SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 1 << 16)
+# Of a run that changes three hosts, about.
+TASKS = 150
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +254,29 @@ def test_a_host_that_went_off_while_its_directories_changed_hands_is_mended_by_t
         assert load.failed() == 0
     _, said, _ = migrate(lab, inventory, "--limit=h3", "-e", "migrate_to=kafka")
     assert changed(said) == {"h3": 0}
+
+
+def test_migrations_that_end_early_are_completed_by_the_next_run(lab, inventory, bootstrap, tmp_path):
+    """Each way once by ^C and once because ssh is lost, at any task, the second where the first ended."""
+    draws = random.Random(SEED)
+    print(f"SEED={SEED}")
+    with Load(bootstrap, PLAN, tmp_path, run="early") as load:
+        load.await_progress(500, timeout_s=120)
+        for to in ("landline", "kafka"):
+            settings = ("-e", json.dumps({"migrate_to": to, "broker_permit_s": 30}))
+            argv = playing(lab, inventory / "hosts.yml", "playbooks/migrate.yml", *settings)
+            for how in ("^C", "lost ssh") * ROUNDS:
+                at = draws.randrange(1, TASKS + 1)
+                print(f"to {to}, ended at task {at} by {how}")
+                with ssh_may_be_lost(lab, port=22) as lose:
+                    interrupted(argv, r"^TASK \[", at, lose if how == "lost ssh" else None)
+            migrate(lab, inventory, *settings)
+            assert set(owners(lab).values()) == {to}
+            _, said, _ = migrate(lab, inventory, *settings)
+            assert set(changed(said).values()) == {0}
+            wait_until(lambda: set(isr_sizes(bootstrap, load.topics[0]).values()) == {3}, 120)
+        assert_no_anomaly(lab, load, tmp_path)
+        assert load.failed() == 0
 
 
 def test_three_brokers_of_kafka_become_landlines_and_kafkas_again_under_load_and_nothing_is_lost(

@@ -92,9 +92,11 @@ def sudo_asks(lab: Lab) -> Iterator[str]:
 
 
 @contextmanager
-def ssh_may_be_lost(lab: Lab) -> Iterator[Callable[[], None]]:
+def ssh_may_be_lost(lab: Lab, port: int = SSH_PORT) -> Iterator[Callable[[], None]]:
     """Gives what makes every ssh connection of this machine silent, those that are open too, until the end."""
-    rules = f"table inet lost {{ chain out {{ type filter hook output priority 0; tcp dport {SSH_PORT} drop; }}; }}"
+    rules = (
+        f"table inet lost {{ chain out {{ type filter hook output priority 0; tcp dport {port} drop; }}; }}"
+    )
     on_controller(lab, "nft", "add", "table", "inet", "lost")
     try:
         yield lambda: on_controller(lab, "nft", "-f", "-", stdin=rules)
