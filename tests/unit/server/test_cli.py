@@ -104,16 +104,18 @@ def test_a_good_file_is_called_good_with_its_warnings(tmp_path, capsys):
 
 
 def test_files_of_a_later_release_are_found_before_a_broker_stops_for_this_one(tmp_path, capsys):
-    file, later = tmp_path / "server.properties", tmp_path / HIGH_WATERMARK_CHECKPOINT
-    file.write_text(f"zookeeper.connect=zk\nlog.dirs={tmp_path},{tmp_path}/missing\n")
-    OffsetCheckpoint(tmp_path, later.name).write({TopicPartition("orders", 0): 7})
+    file, logs = tmp_path / "server.properties", tmp_path / "logs"
+    logs.mkdir()
+    later = logs / HIGH_WATERMARK_CHECKPOINT
+    file.write_text(f"zookeeper.connect=zk\nlog.dirs={logs},{tmp_path}/missing\n")
+    OffsetCheckpoint(logs, later.name).write({TopicPartition("orders", 0): 7})
     assert main(["check-config", str(file)]) == EXIT_OK
     replace_file(later, b"1\n0\n")
     assert main(["check-config", str(file)]) == EXIT_CONFIG
     said = capsys.readouterr().err
     assert f"{later} has version 1, known is 0\n" in said
     assert "cannot read this: a later release wrote it" in said
-    (tmp_path / "meta.properties").write_text("version=1\nbroker.id=1\n")
+    (logs / "meta.properties").write_text("version=1\nbroker.id=1\n")
     assert main(["check-config", str(file)]) == EXIT_CONFIG
     assert "this broker reads version 0" in capsys.readouterr().err
 
