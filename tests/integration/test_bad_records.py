@@ -203,11 +203,12 @@ def test_refusal_without_acks_closes_the_connection(client: RawClient, broker: L
 
 def test_internal_topics_are_not_written_by_clients(client: RawClient) -> None:
     def made() -> bool:
-        client.ask(ApiKey.FIND_COORDINATOR, 2, {"key": "g", "key_type": 0})
-        answer = client.produce("__consumer_offsets", 0, some_records())
-        return bool(answer.error_code == Errors.INVALID_TOPIC_EXCEPTION)
+        found = client.ask(ApiKey.FIND_COORDINATOR, 2, {"key": "g", "key_type": 0})
+        return bool(found.error_code == Errors.NONE)
 
-    wait_until(made, what="producing to __consumer_offsets is refused")
+    wait_until(made, what="the first question for a coordinator has made __consumer_offsets")
+    answer = client.produce("__consumer_offsets", 0, some_records())
+    assert answer.error_code == Errors.INVALID_TOPIC_EXCEPTION
     assert client.end_offset("__consumer_offsets") == 0
 
 
