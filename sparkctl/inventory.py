@@ -125,7 +125,7 @@ def read_listing(source: str | None = None) -> Mapping[str, Any]:
 def explained(error: str) -> str:
     """What ansible-inventory said as it failed, and what to do about files in a vault."""
     hint = "\nName the file with the vault's password in ANSIBLE_VAULT_PASSWORD_FILE."
-    return error.strip() + (hint if "vault" in error else "")
+    return error.strip() + (hint if "no vault secrets" in error else "")
 
 
 def cluster_from(inventory: Mapping[str, Any]) -> SparkCluster:
