@@ -19,6 +19,7 @@ from sparkctl.ssh import resolve
 
 CONNECT_TIMEOUT_S = 15
 COMMAND_TIMEOUT_S = 180
+_SUDO_ASKS = "sudo: a password is required"
 
 
 class Connected(Protocol):
@@ -131,4 +132,7 @@ def run_as_spark(
         raise Error(f"{host.name}: sudo on {where} does not accept the password") from error
     except (OSError, EOFError, paramiko.SSHException) as error:
         raise Error(f"{host.name}: no ssh to {where}: {error}") from error
+    if password is None and done.exited and _SUDO_ASKS in done.stderr:
+        hint = "give --prompt-for-sudo-password, or sudo: {password: ...} in ~/.fabric.yml"
+        raise Error(f"{host.name}: sudo on {where} wants a password: {hint}")
     return Ran(done.exited, done.stdout + done.stderr.replace(SUDO_PROMPT, ""))

@@ -27,7 +27,7 @@ from rig.wire import cluster_view
 from sparkctl.inventory import host_port
 from tests.support.deploying import ROOT, changed, interrupted
 from tests.support.elsewhere import Elsewhere
-from tests.support.fabric import fab_ok
+from tests.support.fabric import fab, fab_ok
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
 from tests.support.next_release import NEWER_FORMAT, NEXT, OLDER_FORMAT, VERSION
@@ -97,7 +97,7 @@ def test_a_firewall_between_brokers_is_told_of(lab, inventory: Path):
 
 
 def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_user_who_becomes_root(
-    lab, inventory: Path, bootstrap
+    lab, inventory: Path, tmp_path, monkeypatch
 ):
     with sudo_asks(lab) as password, only_the_bastion_is_reached(lab):
         with pytest.raises(OSError):
@@ -108,11 +108,17 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_use
         assert f"nothing is built: release {VERSION} is deployed" in done.stdout
         refused = make_with(inventory, "smoke", check=False)
         assert "make smoke needs sudo without a password" in refused.stdout
+        refused = fab("start")
+        assert refused.returncode == 1
+        assert "wants a password: give --prompt-for-sudo-password" in refused.stdout + refused.stderr
+        with monkeypatch.context() as home:
+            home.setenv("HOME", str(tmp_path))
+            (tmp_path / ".fabric.yml").write_text(yaml.safe_dump({"sudo": {"password": password}}))
+            fab_ok("start")
     with only_the_bastion_is_reached(lab):
         make_with(inventory, "smoke")
         shown = make_with(inventory, "status").stdout
         assert shown.count("RunningAs") == 3
-        fab_ok("start")
         assert fab_ok("status").count("ALIVE") >= 4
         fab_ok("stop")
     again = make_with(inventory, "deploy", arguments="--check")

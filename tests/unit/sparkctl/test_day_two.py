@@ -163,6 +163,16 @@ def test_sudos_password_is_an_answer_and_no_part_of_the_command() -> None:
     assert list(answer.submit(commands.SUDO_PROMPT)) == ["of the admin\n"]
 
 
+def test_who_gives_no_password_to_a_sudo_that_wants_one_is_told_how() -> None:
+    operator = Operator()
+    operator.connection.user = "admin"
+    operator.connection.config.sudo.password = None
+    refused = Result(stderr="sudo: a password is required\n", exited=1, connection=operator.connection)
+    operator.connection.run = lambda *_, **__: refused  # type: ignore[method-assign]
+    with pytest.raises(Error, match=r"sudo on admin@.* wants a password: give --prompt-for-sudo-password"):
+        operator.launcher.defaults()
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
