@@ -9,6 +9,9 @@ import fcntl
 import os
 import struct
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +21,7 @@ import pytest
 _BALLAST = "ballast"
 _EXT4_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
 _NO_LOG_FLUSH = 2
+_BLKIO, _MEMBERS = Path("/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device"), "cgroup.procs"
 _STEPS = (1 << 20, 1 << 16, 1 << 12, 1)
 
 
@@ -29,6 +33,11 @@ def can_mount() -> bool:
 def needs_small_disks() -> pytest.MarkDecorator:
     """Skips a test where it cannot."""
     return pytest.mark.skipif(not can_mount(), reason="mounting a small disk needs root and loop devices")
+
+
+def needs_slow_disks() -> pytest.MarkDecorator:
+    """Skips a test where :meth:`SmallDisk.stalled_for` does not work."""
+    return pytest.mark.skipif(not _BLKIO.exists(), reason="a slow disk needs cgroup v1's controller blkio")
 
 
 class SmallDisk:
@@ -99,6 +108,22 @@ class SmallDisk:
             fcntl.ioctl(fd, _EXT4_SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
         finally:
             os.close(fd)
+
+    @contextmanager
+    def stalled_for(self, pid: int) -> Iterator[None]:
+        """Meanwhile what that process reads that is not cached takes hours: a byte a second."""
+        group = Path(tempfile.mkdtemp(prefix="slow-", dir=_BLKIO.parent))
+        limit = group / _BLKIO.name
+        device = self.path.stat().st_dev
+        number = f"{os.major(device)}:{os.minor(device)}"
+        try:
+            limit.write_text(f"{number} 1")
+            (group / _MEMBERS).write_text(str(pid))
+            yield
+        finally:
+            limit.write_text(f"{number} 0")
+            (_BLKIO.parent / _MEMBERS).write_text(str(pid))
+            group.rmdir()
 
     def mend(self) -> None:
         """Checks and remounts the disk, once nobody uses it."""

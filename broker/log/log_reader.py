@@ -115,6 +115,10 @@ class LogReader:
         end_offset = min(end_offset, log_end_offset)
         if offset >= end_offset:
             return LogRead(None, offset, 0)
+        if (
+            not max_bytes and not min_one_batch
+        ):  # a response that is full: where the batch begins is not needed
+            return LogRead(None, offset, 0, True)
         segments = self._segments
         segment, recent = segments.tail
         position, end = recent.get(offset), recent.get(end_offset)
@@ -156,6 +160,23 @@ class LogReader:
             return look_ups.place_of(self._segments.all, offset)
         except (OSError, struct.error, IndexError, DamagedError):
             return None  # a read reports what is wrong
+
+    def is_recent(self, offset: int) -> bool:
+        """Whether one of the latest batches begins at ``offset``, or would as the next one."""
+        return offset in self._segments.tail[1]
+
+    def may_wait(self, offset: int) -> bool:
+        """Whether a read from ``offset`` may wait for the disk before it has found where that batch begins. Recent
+        batches are found in memory, others by the index and the headers of one or two batches.
+        """
+        segments, offsets = self._segments, self._offsets
+        if self.is_recent(offset) or not offsets.start <= offset < offsets.end:
+            return False
+        try:
+            place = look_ups.headers_near(segments.all, offset)
+            return place is None or not self.is_cached(place)
+        except OSError:
+            return True  # a read reports what is wrong
 
     def is_cached(self, region: FileRegion) -> bool:
         """Whether ``region`` can be sent without waiting for the disk. Data that was just written can; for

@@ -18,7 +18,7 @@ from broker.log.segments.batch_walk import DamagedError
 from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import records_body
-from broker.record.header import LOG_OVERHEAD_BYTES, NO_TIMESTAMP, BatchHeader, batch_size_at
+from broker.record.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_TIMESTAMP, BatchHeader, batch_size_at
 from broker.record.records import RecordFormatError, decode_records
 from broker.utils.file_region import FileRegion
 
@@ -68,6 +68,19 @@ def place_of(segments: SegmentList, offset: int) -> tuple[int, int]:
     segment = segments[max(floor_index(segments, offset), 0)]
     found = segment.find(offset)
     return segment.base_offset, segment.size if found is None else found[0]
+
+
+def headers_near(segments: SegmentList, offset: int) -> FileRegion | None:
+    """From the first to the last of the headers that say where the batch with ``offset`` begins, by the index; None
+    if the index has to be read from its file.
+    """
+    segment = segments[max(floor_index(segments, offset), 0)]
+    around = segment.offset_index.around(offset)
+    if around is None:
+        return None
+    before, after = around
+    size = min(after + HEADER_BYTES, segment.size) - before if after > before else HEADER_BYTES
+    return FileRegion(segment.file, before, size)
 
 
 def end_position(segment: Segment, following: Segment | None, end_offset: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from broker.log.look_ups import is_cached
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
 from rig.brokers import HOST
-from rig.disks import SmallDisk, needs_small_disks
+from rig.disks import SmallDisk, needs_slow_disks, needs_small_disks
 from rig.landline_broker import LandlineStandalone
 from rig.page_cache import drop_from_cache
 from rig.raw_client import RawClient
@@ -116,6 +117,32 @@ def test_a_reader_of_a_disk_that_cannot_be_read_is_told_at_once(tmp_path: Path, 
         wait_until(lambda: fetched(on_bad) in (STORAGE_ERROR, NOT_LEADER), timeout=30)
         assert fetched(1 - on_bad) == 0
         wait_until(lambda: "log_dir_failed" in broker.log_text(), timeout=30)
+
+
+@needs_slow_disks()
+@pytest.mark.parametrize("at", [0, 3], ids=["a segment's begin", "another place"])
+def test_who_reads_from_a_slow_disk_holds_up_nobody_else(tmp_path: Path, disk: SmallDisk, at: int) -> None:
+    """Not before the records' place is found either: that reads headers and indexes."""
+    configs = {
+        "log.dirs": f"{tmp_path / 'good'},{disk.path}/slow",
+        "log.segment.bytes": 4 << 20,
+        "num.network.threads": 1,
+    }
+    with LandlineStandalone(tmp_path / "data", configs) as broker, ThreadPoolExecutor(1) as beside:
+        create_topic(broker.bootstrap, TOPIC, 2)  # one in each directory
+        slow = next(n for n in (0, 1) if (disk.path / "slow" / f"{TOPIC}-{n}").is_dir())
+        for number in (0, 1):
+            for _ in range(8):
+                produce(broker.port, number)
+        drop_from_cache(disk.path.rglob("*.*"))
+        with RawClient(HOST, broker.port) as reader, RawClient(HOST, broker.port) as other:
+            reader.fetch(TOPIC, 1 - slow, 0)  # both are known by now
+            with disk.stalled_for(broker.process.pid):
+                waiting = beside.submit(lambda: reader.fetch(TOPIC, slow, at))
+                for _ in range(200):
+                    assert other.fetch(TOPIC, 1 - slow, at).error_code == 0
+                assert not waiting.done()
+            assert waiting.result(60).error_code == 0
 
 
 def produce(port: int, partition: int) -> None:

@@ -60,7 +60,24 @@ class IndexAgainstList(RuleBasedStateMachine):
         target = int(share * self.entries[-1][field]) if self.entries else 0
         for each in (target, *(target + distance for distance in near)):
             found = bisect_right(self.entries, each, key=lambda entry: entry[field])
+            around = (self.entry(found - 1), self.entry(found))
+            assert self.index.around(field, each) in {None, around}
             assert self.index.search(field, each) == (found, self.entries[found - 1] if found else None)
+
+    @rule(field=st.integers(0, 1), share=st.floats(0, 1))
+    def look_up_again(self, field: int, share: float) -> None:
+        """The same entry twice: the second time without the file."""
+        if self.entries:
+            number = int(share * (len(self.entries) - 1))
+            self.index.search(field, self.entries[number][field])
+            found = self.index.around(field, self.entries[number][field])
+            may_end_a_block = number + 1 < len(self.entries)
+            assert found == (self.entry(number), self.entry(number + 1)) or (
+                found is None and may_end_a_block
+            )
+
+    def entry(self, number: int) -> tuple[int, int] | None:
+        return self.entries[number] if 0 <= number < len(self.entries) else None
 
     @invariant()
     def has_as_many(self) -> None:

@@ -40,6 +40,8 @@ _kept: dict[int, tuple[int, int, bytes]] = {}  # by place: whose, the number of 
 _serials = itertools.count(1)
 _NOBODYS = (0, 0, b"")
 
+Entry = tuple[int, int]
+
 
 class IndexFile:
     """A file of entries of one ``struct``. Appends, truncation and the descriptor are guarded by the log's
@@ -141,6 +143,27 @@ class IndexFile:
             yield entry
             count, entry = self.search(field, target, count - 1)
 
+    def around(self, field: int, target: int) -> tuple[Entry | None, Entry | None] | None:
+        """The last entry whose ``field`` is at most ``target``, and the one after it; None if the file would have to
+        be read for that.
+        """
+        serial = self._serial
+        stored, pending = self._state
+        if stored and not (pending and self._entry.unpack_from(pending)[field] <= target):
+            kept = self._kept_block(serial, stored, field, target)
+            if kept is None:
+                return None
+            count, last = self._search_block(kept[1], field, target)
+            return last, self._entry_in(kept[1], count) or self._entry_in(pending, 0)
+        count, last = self._search_block(pending, field, target)
+        return last, self._entry_in(pending, count)
+
+    def _entry_in(self, entries: bytes | bytearray, number: int) -> Entry | None:
+        if (number + 1) * self._size > len(entries):
+            return None
+        first, second = self._entry.unpack_from(entries, number * self._size)
+        return first, second
+
     def search(self, field: int, target: int, below: int | None = None) -> tuple[int, tuple[int, int] | None]:
         """The results of both methods above in one look-up, among all entries or the first ``below``."""
         serial = self._serial
@@ -155,9 +178,10 @@ class IndexFile:
         if not stored:
             return 0, None
         if below is None:
-            found = self._search_kept(serial, stored, field, target)
-            if found is not None:
-                return found
+            kept = self._kept_block(serial, stored, field, target)
+            if kept is not None:
+                count, last = self._search_block(kept[1], field, target)
+                return kept[0] + count, last
         low, high = 0, stored
         with self._reading() as fd:
             while high - low > _BLOCK_ENTRIES:
@@ -172,10 +196,10 @@ class IndexFile:
         count, last = self._search_block(block, field, target)
         return low + count, last
 
-    def _search_kept(
-        self, serial: int, stored: int, field: int, target: int
-    ) -> tuple[int, tuple[int, int] | None] | None:
-        """The result of :meth:`search` if it lies in the block that was read last; None if not."""
+    def _kept_block(self, serial: int, stored: int, field: int, target: int) -> tuple[int, bytes] | None:
+        """The block that was read last, and the number of its first entry, if the last entry up to ``target`` lies in
+        it; None if not.
+        """
         whose, low, block = _kept.get(serial % _KEPT_BLOCKS, _NOBODYS)
         if whose != serial:
             return None
@@ -185,8 +209,7 @@ class IndexFile:
             high < stored and unpack(block, len(block) - size)[field] <= target
         ):
             return None
-        count, last = self._search_block(block, field, target)
-        return low + count, last
+        return low, block
 
     def _search_block(
         self, entries: bytes | bytearray, field: int, target: int

@@ -41,6 +41,16 @@ class OffsetIndex:
         for relative, position in self.file.down_from(0, offset - self.base_offset):
             yield self.base_offset + relative, position
 
+    def around(self, offset: int) -> tuple[int, int] | None:
+        """The positions of the entries before and after a batch with ``offset``: 0 and -1 if there is none. None if
+        the file would have to be read for that.
+        """
+        found = self.file.around(0, offset - self.base_offset)
+        if found is None:
+            return None
+        before, after = found
+        return 0 if before is None else before[1], -1 if after is None else after[1]
+
     def last(self) -> tuple[int, int] | None:
         """The last entry as ``(offset, position)``; None if empty."""
         entries = len(self.file)

@@ -53,7 +53,8 @@ _RESPONSE_BYTES = 18
 _TOPIC_BYTES = 18
 _PARTITION_BYTES = 42
 _ABORTED_BYTES = 17
-# An index of aborted transactions from this size on is read by a handler: 2,000 entries take 2 ms.
+# An index of aborted transactions from this size on is read by a handler: 2,000 entries take 2 ms. One that was not
+# written lately may wait for the disk, however small.
 _MANY_ABORTS_BYTES = 64 * 1024
 
 
@@ -72,12 +73,11 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     def read() -> None:
         _read(request, _params(request, asked, ctx), fetch, ctx)
 
-    # A session may have more partitions than one request names. Finding where a batch begins also reads
-    # the log.
+    # A session may have more partitions than one request names.
     dear = len(fetch.wanted) > _RULE.here_elements or (
         asked.isolation_level == READ_COMMITTED and _has_many_aborts(fetch, ctx)
     )
-    if not dear and not request.connection.reads_cold:
+    if not (dear or request.connection.reads_cold or _may_wait(fetch, ctx)):
         read()
         return Verdict.SERVED
 
@@ -92,11 +92,23 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     return Verdict.FULL
 
 
-def _has_many_aborts(fetch: FetchContext, ctx: ApiContext) -> bool:
-    """Whether so many transactions were aborted that finding those of this fetch may take long."""
+def _may_wait(fetch: FetchContext, ctx: ApiContext) -> bool:
+    """Whether the disk may have to be waited for to find where the records begin."""
     for wanted in fetch.wanted:
         log = ctx.replica_manager.local_log(wanted.topic_partition)
-        if log is not None and log.reader.has_aborts(wanted.fetch_offset, _MANY_ABORTS_BYTES):
+        if log is not None and log.reader.may_wait(wanted.fetch_offset):
+            return True
+    return False
+
+
+def _has_many_aborts(fetch: FetchContext, ctx: ApiContext) -> bool:
+    """Whether finding the aborted transactions of this fetch may take long."""
+    for wanted in fetch.wanted:
+        log = ctx.replica_manager.local_log(wanted.topic_partition)
+        if log is None:
+            continue
+        least_bytes = _MANY_ABORTS_BYTES if log.reader.is_recent(wanted.fetch_offset) else 1
+        if log.reader.has_aborts(wanted.fetch_offset, least_bytes):
             return True
     return False
 

@@ -15,6 +15,7 @@ from broker.log.segments.index_file import IndexFile
 from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch, iter_batches, read_header, read_records
+from broker.record.header import HEADER_BYTES
 from broker.utils.file_region import FileRegion
 from tests.support.clocks import ManualClock
 from tests.support.logs import batch, contents, open_log
@@ -274,6 +275,44 @@ def test_the_kernel_is_not_asked_whether_it_still_has_what_was_just_written(tmp_
     log.roll()
     log.append_as_leader(batch(b"next"), 0)
     assert [log.reader.is_cached(read_at(offset)) for offset in (1, 2)] == [False, True]
+
+
+def test_finding_a_batch_may_wait_for_the_disk_unless_its_headers_and_index_are_in_memory(
+    tmp_path, monkeypatch
+):
+    clock = ManualClock()
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=1), clock=clock)
+    for _ in range(600):
+        log.append_as_leader(batch(bytes(5_000)), 0)
+    asked = []
+
+    def is_cached(region):
+        asked.append((region.position, region.position + region.size))
+        return False
+
+    monkeypatch.setattr(look_ups, "is_cached", is_cached)
+    assert log.reader.may_wait(5), "the index is not in memory"
+    log.reader.read(5, 1, end_offset=600, min_one_batch=True)
+    assert not log.reader.may_wait(5), "all of it is fresh"
+    assert asked == []
+    clock.now_ms += 60_000
+    size = log.size_bytes // 600
+    assert log.reader.may_wait(5)
+    assert asked == [(5 * size, 6 * size + HEADER_BYTES)]
+    asked.clear()
+    assert not any(map(log.reader.may_wait, (-1, 599, 600, 601)))
+    assert asked == []
+
+
+def test_of_what_a_full_response_has_no_room_for_nothing_is_read(tmp_path, monkeypatch):
+    log = open_log(tmp_path)
+    log.append_as_leader(batch(b"a"), 0)
+    monkeypatch.setattr(look_ups, "slice_of", None)
+    found = log.reader.read(0, 0, end_offset=1, min_one_batch=False)
+    assert found.region is None
+    assert found.first_batch_incomplete
+    with pytest.raises(KafkaError, match=r"offset 2 is not in 0\.\.1"):
+        log.reader.read(2, 0, end_offset=1, min_one_batch=False)
 
 
 def test_old_offsets_are_found_over_many_segments(tmp_path):
