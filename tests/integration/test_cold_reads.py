@@ -10,17 +10,19 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.log.look_ups import is_cached
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch
-from rig.brokers import HOST
+from rig.brokers import HOST, Cluster
 from rig.disks import SmallDisk, needs_slow_disks, needs_small_disks
-from rig.landline_broker import LandlineStandalone
+from rig.landline_broker import LandlineBroker, LandlineStandalone
 from rig.page_cache import drop_from_cache
 from rig.raw_client import RawClient
-from rig.topics import create_topic
+from rig.topics import await_leaders, create_topic
 from rig.wait import wait_until
+from rig.zookeeper import ZooKeeperServer
 from tests.support.logs import batch, open_log
 from tests.support.times import NOW_MS
 
@@ -145,7 +147,41 @@ def test_who_reads_from_a_slow_disk_holds_up_nobody_else(tmp_path: Path, disk: S
             assert waiting.result(60).error_code == 0
 
 
-def produce(port: int, partition: int) -> None:
+@needs_slow_disks()
+def test_a_follower_that_is_behind_holds_up_no_producer_though_the_leaders_disk_is_slow(
+    tmp_path: Path, disk: SmallDisk, zookeeper: ZooKeeperServer
+) -> None:
+    """Where its records begin is read before the partition's lock is taken, for which a producer waits."""
+    configs, zk_connect = {"log.segment.bytes": 4 << 20, "num.network.threads": 1}, zookeeper.chroot()
+    leader = LandlineBroker(1, zk_connect, disk.path / "leader", configs)
+    follower = LandlineBroker(2, zk_connect, tmp_path / "follower")
+    with Cluster({1: leader, 2: follower}, zk_connect) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1, 2]])])[TOPIC].result(30)
+        await_leaders(cluster.bootstrap, TOPIC, 1)
+        follower.stop()
+        for _ in range(9):
+            produce(leader.port, 0, acks=1)
+        drop_from_cache(sorted((leader.log_dir / f"{TOPIC}-0").glob("*.log"))[:-1])  # the last is written to
+        with disk.stalled_for(leader.process.pid):
+            follower.start_nowait()
+            wait_until(lambda: waits_for_its_disk(leader.process.pid), timeout=60)
+            for _ in range(3):
+                produce(leader.port, 0, acks=1)
+            assert bytes_of(follower) == 0
+        wait_until(lambda: bytes_of(follower) == bytes_of(leader), timeout=60)
+
+
+def bytes_of(broker: LandlineBroker) -> int:
+    return sum(file.stat().st_size for file in (broker.log_dir / f"{TOPIC}-0").glob("*.log"))
+
+
+def waits_for_its_disk(pid: int) -> bool:
+    states = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return any(state.rpartition(") ")[2].startswith("D") for state in states)
+
+
+def produce(port: int, partition: int, acks: int = -1) -> None:
     with RawClient(HOST, port) as client:
         records = build_batch([Record(None, os.urandom(900_000), (), NOW_MS)])
-        assert client.produce(TOPIC, partition, records).error_code == 0
+        assert client.produce(TOPIC, partition, records, acks=acks).error_code == 0

@@ -83,8 +83,12 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
 
     ctx.quotas.measure_elsewhere(request)
 
+    def find_and_read() -> None:
+        _find(asked, fetch, ctx)
+        read()
+
     def hand_over() -> bool:
-        return ctx.submit_for(request, read, dear=dear, asks_only=True)
+        return ctx.submit_for(request, find_and_read, dear=dear, asks_only=True)
 
     if hand_over():
         return Verdict.SERVED
@@ -99,6 +103,18 @@ def _may_wait(fetch: FetchContext, ctx: ApiContext) -> bool:
         if log is not None and log.reader.may_wait(wanted.fetch_offset):
             return True
     return False
+
+
+def _find(asked: FetchRequest, fetch: FetchContext, ctx: ApiContext) -> None:
+    """Waits for the disk until a follower's read can find the records in memory: that read holds the partition's
+    lock, for which producers wait.
+    """
+    if asked.replica_id < 0:
+        return
+    for wanted in fetch.wanted:
+        log = ctx.replica_manager.local_log(wanted.topic_partition)
+        if log is not None and log.reader.may_wait(wanted.fetch_offset):
+            log.reader.place_of(wanted.fetch_offset)
 
 
 def _has_many_aborts(fetch: FetchContext, ctx: ApiContext) -> bool:
@@ -127,6 +143,7 @@ def _handle_many(request: Request, ctx: ApiContext) -> None:
         return
     fetch = _begin(request, asked, ctx)
     if fetch is not None:
+        _find(asked, fetch, ctx)
         _read(request, _params(request, asked, ctx), fetch, ctx)
 
 
