@@ -104,8 +104,20 @@ def _git(root: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def bill_of_materials(version: str, wheels: Iterable[tuple[str, str]]) -> str:
-    """The components of a release, by the names of their wheels and the SHA-256 of each."""
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A file of a release: its name, and its SHA-256 in hex."""
+
+    file: str
+    sha256: str
+
+
+def bill_of_materials(
+    version: str, wheels: Iterable[tuple[str, str]], deploying: Archive, spark: Iterable[jars.Jar]
+) -> str:
+    """The components of a release: what its wheels are by their names and the SHA-256 of each, the collection that
+    deploys it, and the jars that Spark's hosts get.
+    """
     release = Component(name="landline", version=version, type=ComponentType.APPLICATION, bom_ref="landline")
     bom = Bom()
     components: dict[str, Component] = {}
@@ -114,12 +126,18 @@ def bill_of_materials(version: str, wheels: Iterable[tuple[str, str]]) -> str:
         name, at, _, _ = parse_wheel_filename(file)
         if name == "landline":
             continue
+        # A wheel for each platform is one component.
         purl = PackageURL("pypi", None, name, str(at))
-        hashes = {HashType(alg=HashAlgorithm.SHA_256, content=sha256)}
-        component = components.setdefault(
-            name, Component(name=name, version=str(at), purl=purl, bom_ref=str(purl))
-        )
-        component.hashes.update(hashes)
+        components.setdefault(str(purl), _component(purl)).hashes.add(_sha256(sha256))
+    others = {
+        PackageURL(
+            "generic", None, "landline-cluster", version, {"file_name": deploying.file}
+        ): deploying.sha256,
+        **{PackageURL("maven", jar.group, jar.name, jar.version): jar.sha256 for jar in spark},
+    }
+    for purl, sha256 in others.items():
+        components[str(purl)] = _component(purl)
+        components[str(purl)].hashes.add(_sha256(sha256))
     for component in components.values():
         bom.components.add(component)
     bom.register_dependency(release, components.values())
@@ -127,6 +145,14 @@ def bill_of_materials(version: str, wheels: Iterable[tuple[str, str]]) -> str:
     # The same release has the same bytes.
     del text["serialNumber"], text["metadata"]["timestamp"]
     return json.dumps(text, indent=2, sort_keys=True) + "\n"
+
+
+def _component(purl: PackageURL) -> Component:
+    return Component(name=purl.name, group=purl.namespace, version=purl.version, purl=purl, bom_ref=str(purl))
+
+
+def _sha256(content: str) -> HashType:
+    return HashType(alg=HashAlgorithm.SHA_256, content=content)
 
 
 class Release:
@@ -183,20 +209,20 @@ class Release:
     def _describe(self, source: Sources, archives: Mapping[str, Any]) -> None:
         """Writes the other files, the manifest last: a version without one is not complete."""
         name, content = collection.build(source.files, self.version)
-        deploying = self._out / name
+        deploying, built = self._out / name, Archive(name, hashlib.sha256(content).hexdigest())
         replace(deploying, content)
         tree = self._out / f"landline-{self.version}-source.tar.gz"
         replace(tree, _tar_gz(f"landline-{self.version}", source))
         wheels = {item for archive in archives.values() for item in archive["wheels"].items()}
         materials = self._out / f"landline-{self.version}.cdx.json"
-        replace(materials, bill_of_materials(self.version, wheels).encode())
+        replace(materials, bill_of_materials(self.version, wheels, built, jars.CONNECTOR).encode())
         manifest = {
             "version": self.version,
             "commit": source.commit,
             "sources": source.digest,
             "archives": dict(sorted(archives.items())),
             SHIPPER_KEY: sorted({name for each in archives.values() for name in each.get(SHIPPER_KEY, ())}),
-            "collection": {"file": name, "sha256": hashlib.sha256(content).hexdigest()},
+            "collection": {"file": built.file, "sha256": built.sha256},
             "jars": {jar.file_name: jar.sha256 for jar in jars.CONNECTOR},
         }
         text = (json.dumps(manifest, indent=2) + "\n").encode()

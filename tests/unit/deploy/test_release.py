@@ -7,14 +7,18 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
+from pipeline.jars import CONNECTOR
 from tools import release
-from tools.release import Release, Sources, bill_of_materials, project_version, sources
+from tools.release import Archive, Release, Sources, bill_of_materials, project_version, sources
 
 WHEELS = [
     ("kazoo-2.11.0-py2.py3-none-any.whl", "a" * 64),
     ("lz4-4.4.5-cp311-cp311-manylinux_2_17_x86_64.whl", "b" * 64),
 ]
+DEPLOYING = Archive("landline-cluster-1.0.tar.gz", "d" * 64)
 SHIPPER = "kafka_python-2.2.15-py2.py3-none-any.whl"
 COMPILED = "landline-1.0-cp311-cp311-manylinux_2_36_x86_64.whl"
 
@@ -152,11 +156,40 @@ def test_all_files_have_their_hash_in_the_list(built, tmp_path):
 
 def test_the_bill_names_each_component_once_and_is_the_same_each_time():
     twice = [*WHEELS, ("lz4-4.4.5-cp311-cp311-manylinux_2_17_aarch64.whl", "c" * 64)]
-    bill = json.loads(bill_of_materials("1.0", twice))
-    assert [one["purl"] for one in bill["components"]] == ["pkg:pypi/kazoo@2.11.0", "pkg:pypi/lz4@4.4.5"]
-    assert len(bill["components"][1]["hashes"]) == 2
+    bill = json.loads(bill_of_materials("1.0", twice, DEPLOYING, CONNECTOR[:1]))
+    hashes = {one["purl"]: sorted(each["content"] for each in one["hashes"]) for one in bill["components"]}
+    jar = CONNECTOR[0]
+    assert hashes == {
+        "pkg:generic/landline-cluster@1.0?file_name=landline-cluster-1.0.tar.gz": ["d" * 64],
+        f"pkg:maven/{jar.group}/{jar.name}@{jar.version}": [jar.sha256],
+        "pkg:pypi/kazoo@2.11.0": ["a" * 64],
+        "pkg:pypi/lz4@4.4.5": ["b" * 64, "c" * 64],
+    }
     assert bill["metadata"]["component"]["version"] == "1.0"
-    assert bill_of_materials("1.0", twice) == bill_of_materials("1.0", reversed(twice))
+    assert bill_of_materials("1.0", twice, DEPLOYING, CONNECTOR) == bill_of_materials(
+        "1.0", reversed(twice), DEPLOYING, reversed(CONNECTOR)
+    )
+
+
+def test_the_bill_is_valid_and_has_the_jars_and_the_collection_as_the_manifest_has_them(built, tmp_path):
+    Release("1.0", tmp_path).make(
+        Sources("c0ffee", {"file": b"one"}), "", "kafka-python==2.2.15\n", ["cp311-x86_64"]
+    )
+    text = (tmp_path / "landline-1.0.cdx.json").read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    bill, manifest = json.loads(text), json.loads((tmp_path / "landline-1.0.json").read_text())
+    listed = {
+        f"{one['name']}-{one['version']}": one["hashes"][0]["content"]
+        for one in bill["components"]
+        if not one["purl"].startswith("pkg:pypi/")
+    }
+    assert len(manifest["jars"]) == 4
+    assert listed == {
+        "landline-cluster-1.0": manifest["collection"]["sha256"],
+        **{name.removesuffix(".jar"): sha256 for name, sha256 in manifest["jars"].items()},
+    }
+    (depended,) = [each["dependsOn"] for each in bill["dependencies"] if each["ref"] == "landline"]
+    assert sorted(depended) == sorted(one["bom-ref"] for one in bill["components"])
 
 
 def test_the_broker_must_report_the_projects_version(tmp_path):
