@@ -25,6 +25,7 @@ all:
 """
 MODULES = {path.stem for path in (ROOT / "plugins/modules").glob("*.py")}
 CALLBACKS = {path.stem for path in (ROOT / "plugins/callback").glob("*.py")}
+LOOKUPS = {path.stem for path in (ROOT / "plugins/lookup").glob("*.py")}
 
 
 def filters_of(path):
@@ -139,6 +140,7 @@ def test_ansible_test_is_told_of_all_that_have_another_licence_than_ansible():
     listed = [line.split()[0] for line in lines if "missing-gplv3-license" in line]
     assert listed == sorted(
         [f"plugins/callback/{name}.py" for name in CALLBACKS]
+        + [f"plugins/lookup/{name}.py" for name in LOOKUPS]
         + [f"plugins/modules/{name}.py" for name in MODULES]
     )
 

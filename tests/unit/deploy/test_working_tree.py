@@ -35,6 +35,7 @@ def choose(tmp_path):
             "ansible_connection": "local",
             "ansible_python_interpreter": sys.executable,
             "broker_dist_dir": str(tmp_path),
+            "broker_archive_dir": str(tmp_path),
             "landline_version": version,
         }
         (tmp_path / "hosts.json").write_text(json.dumps({"brokers": {"hosts": {"h1": here, "h2": here}}}))
