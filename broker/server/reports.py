@@ -22,7 +22,8 @@ from broker.utils.clock import Clock
 from broker.zookeeper.cluster_store import ClusterStore
 
 if TYPE_CHECKING:
-    from broker.server.http.overview import Overview
+    from broker.server.holders import HoldersReader
+    from broker.server.http.overview import Holders, Overview
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Reports:
         self._clock = clock
         self._broker_id = broker_id
         self._file = file
+        self._holders: HoldersReader | None = None
 
     def unready_reasons(self) -> list[str]:
         """The reasons why clients should not use this broker; empty if it is ready."""
@@ -103,7 +105,15 @@ class Reports:
             logs=parts.logs,
             replicas=parts.replicas,
             unready=self.unready_reasons(),
+            holders=self._holders_now(parts),
         )
+
+    def _holders_now(self, parts: Parts) -> Holders | None:
+        if self._holders is None:
+            from broker.server.holders import HoldersReader
+
+            self._holders = HoldersReader(parts.store.store, self._clock)
+        return self._holders.current()
 
     def _running(self) -> Parts | None:
         return self.parts if self._keeper.is_running else None

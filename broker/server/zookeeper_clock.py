@@ -20,12 +20,18 @@ def now_ms(store: Store) -> int:
 
 
 def since(at_ms: int) -> str:
-    """Such a time in words, with a space before them. Empty for one that was not noted, and for one that somebody wrote
-    by hand and that is in no year.
+    """Such a time in words, with "since" and a space before them. Empty where `in_words` is."""
+    words = in_words(at_ms)
+    return f" since {words}" if words else ""
+
+
+def in_words(at_ms: int) -> str:
+    """Such a time in words. Empty for one that was not noted, and for one that somebody wrote by hand and that is in no
+    year.
     """
     if at_ms < 0:
         return ""
     try:
-        return f" since {datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
     except (OverflowError, ValueError, OSError):
         return ""

@@ -66,6 +66,15 @@ class LeaseZnode(Generic[L]):
         remaining_ms = found[1].mtime_ms + found[0].for_ms - now_ms(self._store)
         return (found[0], remaining_ms) if remaining_ms > 0 else None
 
+    def noted(self) -> tuple[L, int] | None:
+        """The stored lease, whosever it is, and when it ends by ZooKeeper's clock, which may have been long ago. Writes
+        nothing, not even to learn what that clock says.
+        """
+        found = self.read()
+        if found is None or found[0] is None:
+            return None
+        return found[0], found[1].mtime_ms + found[0].for_ms
+
     def free(self, is_own: Callable[[L], bool]) -> None:
         """Releases a lease that ``is_own``; another one is kept."""
         found = self.read()

@@ -9,7 +9,16 @@ import pytest
 from broker.log.loading.load_progress import LoadProgress
 from broker.protocol.control_messages import BrokerInfo, PartitionInfo
 from broker.server.consumer_lag import GroupLag, PartitionLag
-from broker.server.http.overview import MOST_ROWS, DiskRow, MoveRow, Overview, cluster_rows
+from broker.server.http.overview import (
+    MOST_ROWS,
+    DiskRow,
+    Holders,
+    MoveRow,
+    Overview,
+    PermitRow,
+    TurnRow,
+    cluster_rows,
+)
 from broker.server.http.status_page import html_of
 from broker.server.metadata_cache import Snapshot
 from broker.utils.topic_partition import TopicPartition
@@ -53,6 +62,10 @@ IN_TROUBLE = Overview(
     stopping=(4, 5),
     deleting=7,
     lags_left_out=10**6,
+    holders=Holders(
+        PermitRow(LONG, 4, "2026-11-30 03:00:00Z", "2026-11-30 03:05:00Z"),
+        TurnRow(LONG, f"rebalance --broker={LONG}", "2026-11-30 03:00:00Z", "2026-11-30 03:01:00Z"),
+    ),
 )
 RECOVERING = Overview(
     2, "0.4.0", "RecoveringFromUncleanShutdown", "now", loading=LoadProgress(1, 9, 340, 512)

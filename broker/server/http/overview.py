@@ -96,11 +96,40 @@ class ClusterRows:
 
 
 @dataclass(frozen=True, slots=True)
+class PermitRow:
+    """Who may stop a broker. ``since`` is empty if it was not noted; ``until`` is the end if nobody renews it."""
+
+    holder: str
+    broker_id: int
+    since: str
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """Whose turn it is to move partitions, by which command. ``is_ending``: it takes back what it has set."""
+
+    holder: str
+    command: str
+    since: str
+    until: str
+    is_ending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Who has the stop permit and the turn to move partitions; None for nobody."""
+
+    permit: PermitRow | None = None
+    turn: TurnRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """Everything on the page. ``version`` to ``state`` are the broker's own. ``moves`` are those of the whole cluster
     on the controller, and on other brokers those of the partitions they lead. ``stopping`` and ``deleting`` are
     known to the controller only. ``lags`` says whether ``groups`` are known, ``lags_left_out`` counts groups and
-    offsets without a lag.
+    offsets without a lag. ``holders`` is None if ZooKeeper did not say who they are.
     """
 
     broker_id: int
@@ -123,6 +152,7 @@ class Overview:
     deleting: int = 0
     lags: LagState = LagState.KNOWN
     lags_left_out: int = 0
+    holders: Holders | None = Holders()
 
 
 def adding_in(moves: Iterable[MoveRow]) -> Adding:

@@ -17,6 +17,7 @@ from broker.server.consumer_lag import ConsumerLag
 from broker.server.http.overview import (
     MOST_ROWS,
     DiskRow,
+    Holders,
     MoveRow,
     Overview,
     adding_in,
@@ -48,6 +49,7 @@ def running_overview(
     logs: LogManager,
     replicas: ReplicaManager,
     unready: Sequence[str],
+    holders: Holders | None,
 ) -> Overview:
     """The overview of a running broker, with the identity that ``basic`` has."""
     context = controller.context
@@ -74,6 +76,7 @@ def running_overview(
         0 if context is None else len(context.topics_to_delete),
         lags.state,
         lags.left_out,
+        holders,
     )
 
 

@@ -12,7 +12,7 @@ from html import escape
 from typing import Final, NamedTuple
 
 from broker.server.consumer_lag import GroupLag, LagState
-from broker.server.http.overview import BrokerRow, DiskRow, Overview
+from broker.server.http.overview import BrokerRow, DiskRow, Holders, Overview
 from broker.server.http.page_style import STYLE
 
 REFRESH_S: Final = 10
@@ -21,6 +21,10 @@ _MOST_LETTERS: Final = 120
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _LIMIT: Final = "landline.consumer.lag.max.partitions"
+_NOBODY: Final = ", and nobody has the stop permit or the turn to move partitions"
+_NO_HOLDERS: Final = (
+    "Who has the stop permit and the turn to move partitions is not known: ZooKeeper does not answer."
+)
 _NO_GROUPS: Final = {
     LagState.KNOWN: "This broker coordinates no group.",
     LagState.LATER: "Its groups and their lag are not known yet: load this page again in some seconds.",
@@ -151,7 +155,7 @@ def _tiles(view: Overview) -> str:
 
 
 def _under_way(view: Overview) -> str:
-    lines = []
+    lines = [*_held(view.holders)]
     if view.stopping:
         lines.append(f"<p>{_brokers(view.stopping).capitalize()} {_is(view.stopping)} shutting down.</p>")
     if view.deleting:
@@ -168,7 +172,27 @@ def _under_way(view: Overview) -> str:
     where = "in the cluster" if view.is_controller else "for partitions that this broker leads"
     others = not view.is_controller and view.controller_id >= 0
     note = f"the controller, broker {view.controller_id}, knows all of it" if others else ""
-    return _section("Under way", note, "".join(lines) or _none(f"Nothing is under way {where}."))
+    if not lines:
+        lines.append(_none(f"Nothing is under way {where}{_NOBODY if view.holders else ''}."))
+    if view.holders is None:
+        lines.append(f'<p class="about">{_NO_HOLDERS}</p>')
+    return _section("Under way", note, "".join(lines))
+
+
+def _held(holders: Holders | None) -> Iterator[str]:
+    permit, turn = (None, None) if holders is None else (holders.permit, holders.turn)
+    if permit is not None:
+        what = f"has the stop permit, for broker {permit.broker_id}"
+        yield f"<p>{name(permit.holder)} {what}{_times(permit.since, permit.until)}</p>"
+    if turn is not None:
+        ends = ", and takes back what it has set" if turn.is_ending else ""
+        what = f"has the turn to move partitions, by {name(turn.command)}{ends}"
+        yield f"<p>{name(turn.holder)} {what}{_times(turn.since, turn.until)}</p>"
+
+
+def _times(since: str, until: str) -> str:
+    began = f", since {escape(since)}" if since else ""
+    return f"{began}. It ends at {escape(until)} if it is not renewed." if until else f"{began}."
 
 
 def _partitions(view: Overview) -> str:
@@ -193,7 +217,8 @@ def _partitions(view: Overview) -> str:
 def _brokers_table(view: Overview) -> str:
     rows = [_broker(row, view) for row in view.cluster.brokers]
     heads = ("Broker", "State", "Listeners", "Rack", "#Leads", "#Replicas", "#Out of sync")
-    return _section("Brokers", "", _table(heads, rows) + _more(view.cluster.brokers_left_out, "broker"))
+    note = "each has such a page at its HTTP port (landline.http.port)" if len(rows) > 1 else ""
+    return _section("Brokers", note, _table(heads, rows) + _more(view.cluster.brokers_left_out, "broker"))
 
 
 def _broker(row: BrokerRow, view: Overview) -> list[str]:
@@ -218,9 +243,10 @@ def _broker(row: BrokerRow, view: Overview) -> list[str]:
 
 
 def _groups(view: Overview) -> str:
-    note = "coordinated by this broker, those with the largest lag first"
+    note = f"coordinated by this broker, those with the largest lag first{_elsewhere(view)}"
     if not view.groups:
-        return _section("Consumer groups", "", _none(_NO_GROUPS[view.lags]))
+        note = _elsewhere(view).removeprefix("; ")
+        return _section("Consumer groups", note, _none(_NO_GROUPS[view.lags]))
     heads = ("Group", "State", "#Members", "#Partitions", "#Lag")
     rows = [_group(group) for group in view.groups]
     more = _more(view.groups_total - len(rows), "group")
@@ -240,9 +266,16 @@ def _group(group: GroupLag) -> list[str]:
     ]
 
 
+def _elsewhere(view: Overview) -> str:
+    """That there is more of it. Brokers do not know each other's HTTP ports, so there is no link."""
+    return "; those of other brokers are on their pages" if len(view.cluster.brokers) > 1 else ""
+
+
 def _disks(view: Overview) -> str:
     heads = ("Log directory", "State", "Used", "#Free", "#Size")
-    return _section("Disks", "of this broker", _table(heads, [_disk(disk) for disk in view.disks]))
+    return _section(
+        "Disks", f"of this broker{_elsewhere(view)}", _table(heads, [_disk(disk) for disk in view.disks])
+    )
 
 
 def _disk(disk: DiskRow) -> list[str]:

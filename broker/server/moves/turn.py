@@ -108,6 +108,10 @@ class MoveTurn:
         held = self._znode.held()
         return None if held is None else HeldTurn(*held)
 
+    def noted(self) -> tuple[MoveLease, int] | None:
+        """The stored lease, also one that has expired, and when it ends by ZooKeeper's clock. Writes nothing."""
+        return self._znode.noted()
+
     def free(self, holder: str) -> None:
         """Releases the holder's lease; another one is kept."""
         self._znode.free(lambda present: present.holder == holder)

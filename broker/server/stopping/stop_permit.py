@@ -106,6 +106,10 @@ class StopPermit:
         held = self._znode.held()
         return None if held is None else Held(*held)
 
+    def noted(self) -> tuple[Lease, int] | None:
+        """The stored lease, also one that has expired, and when it ends by ZooKeeper's clock. Writes nothing."""
+        return self._znode.noted()
+
     def held_by(self, holder: str, broker_id: int) -> Lease | None:
         """The stored lease, if this holder still has it."""
         found = self._znode.read()

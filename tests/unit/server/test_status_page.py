@@ -14,8 +14,11 @@ from broker.server.http.overview import (
     MOST_ROWS,
     BrokerRow,
     DiskRow,
+    Holders,
     MoveRow,
     Overview,
+    PermitRow,
+    TurnRow,
     adding_in,
     cluster_rows,
     most_lagging,
@@ -144,6 +147,7 @@ def test_a_hostile_name_stays_text(view: Overview, text: str) -> None:
             groups=(group(text, 1),),
             disks=(DiskRow(text, 10, 5, text, text),),
             moves=(MoveRow(text, 0, (1,), ()),),
+            holders=Holders(PermitRow(text, 2, "", "soon"), TurnRow(text, text, "", "soon")),
         )
     ).decode()
     tags = set(re.findall(r"<(\w+)", page))
@@ -172,6 +176,39 @@ def test_what_is_under_way_is_told(view: Overview) -> None:
     )
     for words in ("Brokers 2, 3 are shutting down.", "1 topic is being deleted.", "orders", "and 2 more"):
         assert words in text
+
+
+def test_who_has_the_stop_permit_and_the_turn_to_move_is_told(view: Overview) -> None:
+    permit = PermitRow("deploy@control", 2, "2026-11-30 03:00:00Z", "2026-11-30 03:05:00Z")
+    turn = TurnRow("alice@laptop", "rebalance --broker=3", "", "2026-11-30 03:01:00Z", is_ending=True)
+    text = " ".join(text_of(replace(view, holders=Holders(permit, turn))).split())
+    assert (
+        "deploy@control has the stop permit, for broker 2, since 2026-11-30 03:00:00Z. "
+        "It ends at 2026-11-30 03:05:00Z if it is not renewed."
+    ) in text
+    assert (
+        "alice@laptop has the turn to move partitions, by rebalance --broker=3 , and takes back what it has set."
+    ) in text
+    assert "Nothing is under way" not in text
+
+
+def test_nobody_with_the_permit_is_told_from_nobody_known(view: Overview) -> None:
+    assert "in the cluster, and nobody has the stop permit or the turn" in text_of(view)
+    unknown = text_of(replace(view, holders=None))
+    assert "Nothing is under way in the cluster." in unknown
+    assert "is not known: ZooKeeper does not answer" in unknown
+    assert "nobody has" not in unknown
+
+
+def test_a_page_says_where_the_groups_and_disks_of_other_brokers_are(view: Overview) -> None:
+    disks = (DiskRow("/a", 100, 60, None, None),)
+    one_of_three = text_of(replace(view, disks=disks, groups=(group("a", 1),), groups_total=1))
+    assert one_of_three.count("those of other brokers are on their pages") == 2
+    assert "those of other brokers are on their pages" in text_of(view), "it coordinates none, but others may"
+    assert "at its HTTP port (landline.http.port)" in one_of_three
+    alone = replace(view, cluster=replace(view.cluster, brokers=view.cluster.brokers[:1]))
+    assert "their pages" not in text_of(alone)
+    assert "HTTP port" not in text_of(alone)
 
 
 def test_a_broker_that_is_not_the_controller_says_who_knows_more(view: Overview) -> None:
