@@ -36,6 +36,8 @@ from broker.server.zookeeper_access import access_of
 from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.zookeeper.cluster_store import ClusterStore
+from broker.zookeeper.connect_string import server_addresses
+from broker.zookeeper.servers import Servers
 from broker.zookeeper.store import Store
 from broker.zookeeper.token_store import TokenStore
 
@@ -52,6 +54,13 @@ def make_store(config: BrokerConfig) -> Store:
     return ZooKeeperStore(
         config.str("zookeeper.connect"), config.int("zookeeper.session.timeout.ms"), access_of(config)
     )
+
+
+def make_zookeeper_servers(config: BrokerConfig, clock: Clock, *, is_zookeeper: bool) -> Servers:
+    """The servers of the ensemble; none for a broker with another store."""
+    if not is_zookeeper:
+        return Servers((), None, clock)
+    return Servers(server_addresses(config.str("zookeeper.connect")), access_of(config).secure, clock)
 
 
 def make_socket_server(config: BrokerConfig, security: Security | None = None) -> SocketServer:

@@ -425,6 +425,10 @@ class BrokerServer:
         zookeeper_metrics.register_metrics(
             self.metrics, self.store.store, self.config.int("zookeeper.session.timeout.ms")
         )
+        is_zookeeper = self._given_store is None
+        zookeeper_metrics.register_servers(
+            self.metrics, assembly.make_zookeeper_servers(self.config, self._clock, is_zookeeper=is_zookeeper)
+        )
         server_metrics.register_metrics(
             self.metrics, self.keeper, self.metadata_cache, self._handlers.clients, self._apis
         )

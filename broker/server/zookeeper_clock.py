@@ -26,9 +26,7 @@ def since(at_ms: int) -> str:
 
 
 def in_words(at_ms: int) -> str:
-    """Such a time in words. Empty for one that was not noted, and for one that somebody wrote by hand and that is in no
-    year.
-    """
+    """Such a time in words. Empty for one that was not noted, and for one that is in no year, written by hand."""
     if at_ms < 0:
         return ""
     try:

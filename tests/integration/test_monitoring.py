@@ -75,6 +75,18 @@ def test_each_group_is_reported_by_one_broker_with_the_partitions_of_all_leaders
         assert "\nlandline_consumergroup_lag_unknown 0.0\n" in page
 
 
+def test_each_broker_says_that_zookeepers_server_serves(cluster: Cluster, zookeeper: ZooKeeperServer) -> None:
+    server = zookeeper.connect_string
+    for broker in cluster.brokers.values():
+        wait_until(
+            lambda broker=broker: (  # type: ignore[misc]
+                f'\nlandline_zookeeper_server_serves{{server="{server}"}} 1.0\n' in metrics(broker)
+            ),
+            30,
+            what="it was asked",
+        )
+
+
 def test_a_browser_shows_the_status_page_in_full_at_every_width_and_complains_of_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:

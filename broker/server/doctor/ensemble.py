@@ -4,11 +4,9 @@ it. Nothing is written: not even the chroot is made.
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
 from typing import Final
 
 from broker.server.doctor.answers import Dialled
@@ -18,12 +16,12 @@ from broker.zookeeper import znodes
 from broker.zookeeper.access import ZooKeeperAccess
 from broker.zookeeper.client import ZooKeeperStore
 from broker.zookeeper.connect_string import Secure, parse_connect_string
+from broker.zookeeper.servers import srvr
 from broker.zookeeper.store import NoNodeError, StoreError
 
 # Nodes whose ACLs stand for the tree's: one that all may read, and one with secrets.
 ACL_PATHS: Final = ("/brokers/topics", "/config/users")
 _ROUNDS: Final = 5
-_MOST_BYTES: Final = 64 << 10
 
 
 def ask_server(address: Address, secure: Secure | None, step_ms: int) -> EnsembleMember:
@@ -33,7 +31,7 @@ def ask_server(address: Address, secure: Secure | None, step_ms: int) -> Ensembl
         return EnsembleMember(address, refused.dialled, refused.detail)
     began_s = time.monotonic()
     try:
-        answer = _srvr(address, secure, step_ms / 1000)
+        answer = srvr(address, secure, step_ms / 1000)
     except TimeoutError:
         return EnsembleMember(address, Dialled.SILENT)
     except OSError as error:
@@ -49,18 +47,6 @@ def ask_server(address: Address, secure: Secure | None, step_ms: int) -> Ensembl
         ),
         took_ms=int((time.monotonic() - began_s) * 1000),
     )
-
-
-def _srvr(address: Address, secure: Secure | None, timeout_s: float) -> str:
-    with closing(socket.create_connection(address, timeout_s)) as plain:
-        connection = plain if secure is None else secure(plain, address[0])
-        with closing(connection):
-            connection.sendall(b"srvr")
-            received = b""
-            with suppress(ConnectionResetError):
-                while len(received) < _MOST_BYTES and (more := connection.recv(4096)):
-                    received += more
-    return received.decode(errors="replace")
 
 
 def ask_session(connect: str, access: ZooKeeperAccess, within_ms: int) -> Asked:

@@ -10,10 +10,10 @@ from broker.config.endpoint import host_port
 from broker.server.doctor.answers import Dialled
 from broker.server.doctor.findings import Finding, Findings, fail, ok, warn
 from broker.zookeeper.acl import Acl
+from broker.zookeeper.servers import NOT_SERVING
 from broker.zookeeper.znodes import BrokerRegistration
 
 _SLOW_MS: Final = 100
-_NOT_SERVING: Final = "not currently serving"
 _NOT_LISTED: Final = "not in the whitelist"
 _CONNECT: Final = "zookeeper.connect"
 
@@ -63,7 +63,7 @@ def judge_server(server: EnsembleMember, *, others_serve: bool) -> Finding:
         return bad(check, why, config=_CONNECT, do=do)
     if server.mode:
         return ok(check, f"{server.mode}, version {server.version}, answers in {server.took_ms} ms")
-    if _NOT_SERVING in server.said:
+    if NOT_SERVING in server.said:
         do = "start the other servers of its ensemble: a majority must run and reach each other"
         return bad(check, "runs, but its ensemble has no quorum", config=_CONNECT, do=do)
     said = (
