@@ -1,10 +1,12 @@
-"""What a deploy costs clients: writes to a topic of its own and reads from it while brokers roll, on the controller.
+"""What a deploy costs clients: writes to a topic of its own and reads from it meanwhile, on the controller.
 
     deploy_probe.py begin DIRECTORY    reads a client's settings as JSON from the standard input, and goes on by itself
     deploy_probe.py end DIRECTORY      has it end, and prints what it found in three lines
 
 It leaves cost.json and cost.html in the directory. It ends with the ansible-playbook that began it, however that ends.
-It begins when a broker serves it. Without confluent-kafka, or if none does, it says so and measures nothing.
+It begins when a broker serves it, and `begin` waits some seconds for that: what comes next may be over soon. The first
+one of a directory is the only one: hosts go on by themselves, and the first with a change begins. Without
+confluent-kafka, or if no broker serves it, it says so and measures nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ REACH_S = 15.0
 # Of one try to reach a broker.
 TRY_S = 5.0
 END_S = 30.0
+# That a change waits for the first record, at most.
+READY_S = 10.0
 LONGEST_S = 6 * 3600.0
 PROTOCOLS = {"none": "PLAINTEXT", "tls": "SSL", "sasl_ssl": "SASL_SSL"}
 
@@ -229,8 +233,10 @@ def reached(ask: Callable[[], int], goes_on: Iterator[bool]) -> int:
     raise why
 
 
-def probe(config: Mapping[str, Any], partitions: int, goes_on: Iterator[bool]) -> Report:
-    """Writes and reads until `goes_on` ends; returns the report."""
+def probe(
+    config: Mapping[str, Any], partitions: int, goes_on: Iterator[bool], measures: Callable[[], None]
+) -> Report:
+    """Writes and reads until `goes_on` ends; returns the report. Calls `measures` when a gap would be seen."""
     from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, TopicPartition
 
     findings = Findings()
@@ -266,6 +272,7 @@ def probe(config: Mapping[str, Any], partitions: int, goes_on: Iterator[bool]) -
     while not _has_position(consumer) and time.monotonic() < ready_at:
         consumer.poll(0.1)
     findings.began = findings.stopped = time.time()
+    measures()
     while next(goes_on, False):
         if time.monotonic() >= due:
             due += INTERVAL_S
@@ -336,12 +343,26 @@ def _lives(pid: int) -> bool:
     return True
 
 
+def await_measuring(directory: Path) -> None:
+    """Waits until the probe of a directory measures, or has found that it cannot, or might take longer."""
+    until = time.monotonic() + READY_S
+    while time.monotonic() < until and not any(
+        (directory / name).exists() for name in ("measuring", "cost.json")
+    ):
+        time.sleep(INTERVAL_S)
+
+
 def begin(directory: Path) -> None:
-    """Measures in a process of its own."""
+    """Measures in a process of its own, if none does yet."""
     settings = json.load(sys.stdin)
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True)
+    except FileExistsError:
+        await_measuring(directory)
+        return
     caller = ancestor()
     if os.fork():
+        await_measuring(directory)
         return
     os.setsid()
     if os.fork():
@@ -352,7 +373,8 @@ def begin(directory: Path) -> None:
     try:
         config = librdkafka(settings)
         going = goes_on(directory, caller)
-        report = probe(config, reached(partial(partitions_of, config), going), going)
+        partitions = reached(partial(partitions_of, config), going)
+        report = probe(config, partitions, going, (directory / "measuring").touch)
     except Skip as error:
         report = {"skipped": str(error)}
     except ImportError as error:

@@ -1,8 +1,11 @@
-"""What a roll costs clients is measured by a probe that never fails it, and told in three lines and a page."""
+"""What a deploy costs clients is measured by a probe that never fails it, and told in three lines and a page."""
 
+import io
 import json
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -66,7 +69,11 @@ def unreached(monkeypatch, tmp_path):
 
     def run(verb):
         code = f"import runpy, sys; sys.argv = ['x', {verb!r}, {str(tmp_path / 'out')!r}]; "
-        cut = SCRIPT.read_text().replace("TRY_S = 5.0", "TRY_S = 0.5")
+        cut = (
+            SCRIPT.read_text()
+            .replace("TRY_S = 5.0", "TRY_S = 0.5")
+            .replace("READY_S = 10.0", "READY_S = 0.5")
+        )
         (tmp_path / "probe.py").write_text(cut)
         return subprocess.run(
             [
@@ -121,3 +128,26 @@ def test_it_ends_with_the_run_that_began_it(tmp_path):
     assert next(probe.goes_on(tmp_path, probe.os.getpid()))
     (tmp_path / "end").touch()
     assert next(probe.goes_on(tmp_path, probe.os.getpid()), None) is None
+
+
+def test_of_two_hosts_that_begin_it_the_second_waits_for_the_probe_of_the_first(tmp_path, monkeypatch):
+    def fork():
+        raise AssertionError("a second probe")
+
+    monkeypatch.setattr(probe.os, "fork", fork)
+    monkeypatch.setattr(probe.sys, "stdin", io.StringIO("{}"))
+    threading.Timer(0.3, (tmp_path / "measuring").touch).start()
+    began = time.monotonic()
+    probe.begin(tmp_path)
+    assert 0.2 < time.monotonic() - began < probe.READY_S
+    (tmp_path / "measuring").unlink()
+    (tmp_path / "cost.json").touch()
+    monkeypatch.setattr(probe.sys, "stdin", io.StringIO("{}"))
+    probe.begin(tmp_path)
+
+
+def test_a_change_waits_for_the_first_record_no_longer_than_some_seconds(tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "READY_S", 0.3)
+    began = time.monotonic()
+    probe.await_measuring(tmp_path)
+    assert 0.3 <= time.monotonic() - began < 5
