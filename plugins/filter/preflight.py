@@ -251,6 +251,38 @@ def preflight_mistyped(
     return {name: list(_mistyped(variables[name], options)) for name in names}
 
 
+def preflight_type_findings(
+    names: Iterable[str], variables: Mapping[str, Mapping[str, Any]], roles: str
+) -> list[dict[str, Any]]:
+    """Returns what `preflight_findings` does of variables of the wrong type, where nothing else is looked at."""
+    hosts = [
+        {
+            "name": name,
+            "unsettled": told,
+            "needs": [],
+            "seen": {},
+            "settings": {"allow": _list(variables[name], "preflight_allow")},
+        }
+        for name, told in preflight_mistyped(names, variables, roles).items()
+    ]
+    found = [
+        Finding("settings", (host["name"],), what, is_warning)
+        for host in hosts
+        for what, is_warning in one.settings(host)
+    ]
+    return [
+        {**each._asdict(), "hosts": list(each.hosts)} for each in _together(map(_allowed_by(hosts), found))
+    ]
+
+
+def _list(told: Mapping[str, Any], name: str) -> list[Any]:
+    """A host's variable that is to be a list; empty if it is none."""
+    with contextlib.suppress(AnsibleError, UndefinedError):
+        if name in told and isinstance(value := told[name], list):
+            return value
+    return []
+
+
 def _mistyped(
     told: Mapping[str, Any], options: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> Iterator[dict[str, str]]:
@@ -327,6 +359,7 @@ class FilterModule:
             "preflight_known": preflight_known,
             "preflight_directories": preflight_directories,
             "preflight_mistyped": preflight_mistyped,
+            "preflight_type_findings": preflight_type_findings,
             "preflight_of_brokers": preflight_of_brokers,
             "preflight_archives": preflight_archives,
             "preflight_megabytes": preflight_megabytes,

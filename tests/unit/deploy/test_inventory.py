@@ -98,8 +98,15 @@ def first_play(name):
 def test_each_playbook_looks_at_the_inventory_before_all_else():
     groups = {"spark": "spark_master", "prometheus": "prometheus", "zookeeper": "zookeeper"}
     found = {name: first_play(name) for name in PLAYBOOKS}
-    wanted = {name: ("inventory", {"needed_groups": [groups.get(name, "brokers")]}) for name in PLAYBOOKS}
-    assert found == {**wanted, "preflight": ("inventory", None), "deploy": ("inventory", None)}
+    assert {first for first, _ in found.values()} == {"inventory"}
+    needed = {name: given.get("needed_groups") for name, (_, given) in found.items()}
+    wanted = {name: [groups.get(name, "brokers")] for name in PLAYBOOKS}
+    assert needed == {**wanted, "preflight": None, "deploy": None}
+
+
+def test_each_playbook_that_changes_hosts_looks_at_the_types_or_has_the_table_do_it():
+    elsewhere = {name for name in PLAYBOOKS if first_play(name)[1].get("needed_types") is False}
+    assert elsewhere == {"preflight", "deploy", "plan", "apply", "backup", "support_bundle"}
 
 
 def test_a_group_that_is_misspelt_stops_each_of_them_and_a_deploy_tells_of_it_in_its_table(run):
@@ -130,6 +137,45 @@ def test_a_run_for_a_group_that_is_misspelt_fails_and_names_it(run, tmp_path, pl
     assert status != 0
     words = "The inventory has no host in the group brokers: is it broker?"
     assert f"{words} It was read from {tmp_path}/hosts.json. Nothing was done." in said
+
+
+WRONG = {"h1": {"broker_kafka_port": "abc"}, "h2": {"brokers_per_host": None, "zookeeper_heap_mb": [1]}}
+MISTYPED = {
+    "all": {"vars": {"ansible_connection": "local", "ansible_become": False}},
+    "brokers": {"hosts": WRONG},
+    "zookeeper": {"hosts": {"h1": {}}},
+    "spark_master": {"hosts": {"h1": {}}},
+    "prometheus": {"hosts": {"h1": {}}},
+}
+
+
+@pytest.mark.parametrize("playbook", ["restart", "reboot", "rebalance", "topics", "prometheus", "replace"])
+def test_variables_of_the_wrong_type_end_a_run_before_any_host_is_asked(run, playbook):
+    status, said = run(MISTYPED, f"playbooks/{playbook}.yml")
+    assert status != 0
+    table = (
+        "2 faults; nothing was changed on any host: check hosts what is wrong "
+        "settings h1 broker_kafka_port is 'abc': it has to be a whole number "
+        "settings h2 brokers_per_host is empty: it has to be a whole number. Give it a value, or take the line out "
+        "Mend them and run this again."
+    )
+    assert table in said
+    assert re.findall(r"TASK \[(.*?)\]", said) == [
+        "landline.cluster.preflight : Refuse to change anything with variables of the wrong type"
+    ]
+
+
+def test_variables_of_the_wrong_type_that_a_host_may_have_end_no_run(run):
+    may = {name: {**told, "preflight_allow": ["settings"]} for name, told in WRONG.items()}
+    _status, said = run({**MISTYPED, "brokers": {"hosts": may}}, "playbooks/rebalance.yml", "--tags=none")
+    assert "of the wrong type" in said
+    assert "nothing was changed on any host" not in said
+
+
+def test_a_run_of_hosts_whose_types_are_right_says_nothing_of_them(run):
+    status, said = run({"brokers": {"hosts": {"h1": {}}}}, "playbooks/inventory.yml")
+    assert status == 0
+    assert "TASK [" not in said
 
 
 @pytest.mark.parametrize(("playbook", "limit"), [("rebalance", []), ("deploy", ["--limit=h1"])])
