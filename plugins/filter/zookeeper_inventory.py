@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.landline.cluster.plugins.module_utils.addresses import host_port, service_address
+from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_words import servers_in
 
 
 def zookeeper_hosts(hosts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -42,6 +43,28 @@ def zookeeper_unknown(seen: Iterable[Mapping[str, Any]], wanted: Mapping[Any, st
     known = {int(server["id"]) for server in servers} | set(map(int, wanted))
     lines = {key: line for server in servers for key, line in server["servers"].items()}
     return {key: line for key, line in sorted(lines.items()) if int(key) not in known}
+
+
+def zookeeper_leavers(hosts: Iterable[Mapping[str, Any]], group: Collection[str]) -> list[str]:
+    """Returns the hosts outside of `group` whose servers serve; takes all hosts' variables."""
+    return [
+        str(seen["host"])
+        for seen in zookeeper_seen_on(hosts)
+        if seen["state"] != "stopped" and seen["mode"] and seen["host"] not in group
+    ]
+
+
+def zookeeper_left_behind(hosts: Iterable[Mapping[str, Any]], connect: str) -> list[str]:
+    """Returns descriptions of the brokers that run and know none of the servers in `connect`; takes the hosts'
+    variables, with the result of zookeeper_quorum_info.
+    """
+    wanted = set(servers_in(connect))
+    return [
+        f"{unit} on {host['inventory_hostname']} knows {', '.join(named)}"
+        for host in hosts
+        for unit, named in sorted(host.get("broker_quorum_looked", {}).get("broker_connects", {}).items())
+        if not wanted & set(named)
+    ]
 
 
 _BEST_FIRST = ("serves", "unclear", "alone", "silent")
@@ -86,5 +109,7 @@ class FilterModule:
             "zookeeper_lines": zookeeper_lines,
             "zookeeper_seen_on": zookeeper_seen_on,
             "zookeeper_unknown": zookeeper_unknown,
+            "zookeeper_leavers": zookeeper_leavers,
+            "zookeeper_left_behind": zookeeper_left_behind,
             "zookeeper_doubts": zookeeper_doubts,
         }

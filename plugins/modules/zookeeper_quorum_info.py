@@ -28,6 +28,10 @@ options:
     description: Pattern of the brokers' units.
     type: str
     required: true
+  config_dir:
+    description: Where the running brokers' properties are, as broker-ID.properties; empty to read none.
+    type: str
+    default: ""
   server_unit:
     description: Unit of this host's ZooKeeper server; empty for a host that is to have none.
     type: str
@@ -64,16 +68,22 @@ broker_runs:
   description: Whether a broker of this host runs.
   type: bool
   returned: always
+broker_connects:
+  description: Of each broker of this host that runs, the servers that its properties name, by its unit.
+  type: dict
+  returned: always
 server_stopped:
   description: Whether this host is to have a server, and it does not run.
   type: bool
   returned: always
 """
 
+import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -124,10 +134,26 @@ def ask_for_brokers(connect: str, states: Mapping[str, str]) -> dict[str, dict[s
     return found
 
 
-def active(pattern: str) -> bool:
-    """Returns whether a unit whose name matches is active; raises `subprocess.CalledProcessError`."""
+def active(pattern: str) -> list[str]:
+    """Returns the active units whose names match; raises `subprocess.CalledProcessError`."""
     argv = ["systemctl", "list-units", "--state=active", "--plain", "--no-legend", pattern]
-    return bool(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip())
+    lines = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [line.split()[0] for line in lines if line.strip()]
+
+
+def servers_named(config_dir: str, units: Iterable[str]) -> dict[str, list[str]]:
+    """Returns the servers in `zookeeper.connect` of each unit's broker; nothing of one without such a file or line."""
+    found = {}
+    for unit in units:
+        broker_id = unit.partition("@")[2].partition(".")[0]
+        try:
+            text = Path(config_dir, f"broker-{broker_id}.properties").read_text(encoding="utf-8")
+        except OSError:
+            continue
+        connects = re.findall(r"^zookeeper\.connect=(.*)$", text, re.MULTILINE)
+        if connects:
+            found[unit] = sorted(servers_in(connects[-1].replace("\\", "")))
+    return found
 
 
 def main() -> None:
@@ -136,6 +162,7 @@ def main() -> None:
             "connect": {"required": True},
             "within_s": {"type": "float", "default": 6.0},
             "broker_units": {"required": True},
+            "config_dir": {"default": ""},
             "server_unit": {"default": ""},
         },
         supports_check_mode=True,
@@ -143,9 +170,11 @@ def main() -> None:
     params = module.params
     try:
         states = ask_all(params["connect"], params["within_s"])
+        running = active(params["broker_units"])
         module.exit_json(
             changed=False,
-            broker_runs=active(params["broker_units"]),
+            broker_runs=bool(running),
+            broker_connects=servers_named(params["config_dir"], running) if params["config_dir"] else {},
             server_stopped=bool(params["server_unit"]) and not active(params["server_unit"]),
             servers=states,
             registered=ask_for_brokers(params["connect"], states),

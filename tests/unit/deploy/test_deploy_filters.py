@@ -322,6 +322,39 @@ def test_a_deployment_without_a_quorum_says_which_servers_are_missing():
     ]
 
 
+def test_a_broker_is_left_behind_if_no_server_that_it_knows_stays():
+    def host(name, **brokers):
+        looked = {"broker_connects": {f"landline-broker@{key[1:]}.service": brokers[key] for key in brokers}}
+        return {"inventory_hostname": name, "broker_quorum_looked": looked}
+
+    hosts = [
+        host("h1", b1=["a:2181"], b2=["a:2181", "b:2181"]),
+        host("h2"),
+        {"inventory_hostname": "h3"},  # it was not reached
+    ]
+    assert zookeeper.zookeeper_left_behind(hosts, "b:2181,c:2181/kafka") == [
+        "landline-broker@1.service on h1 knows a:2181"
+    ]
+    assert zookeeper.zookeeper_left_behind(hosts, "a:2181") == []
+
+
+def test_servers_leave_that_serve_outside_of_the_group():
+    def host(name, state="current", mode="follower", present=True):
+        looked = {"state": state, "mode": mode, "present": present}
+        return {"inventory_hostname": name, "zookeeper_looked": looked}
+
+    hosts = [
+        host("in"),
+        host("out"),
+        host("changed", state="changed", mode="leader"),
+        host("stopped", state="stopped"),
+        host("alone", mode=""),
+        host("none", present=False),
+        {"inventory_hostname": "off"},
+    ]
+    assert zookeeper.zookeeper_leavers(hosts, ["in"]) == ["out", "changed"]
+
+
 def test_a_server_is_known_by_the_host_that_sees_most_of_it():
     cut_off = {
         "servers": {"a": "silent", "b": "silent", "c": "silent"},

@@ -356,3 +356,11 @@ def test_an_address_that_is_none_is_told_of():
     assert (
         listening.who_is_in_the_way("", 99999, "landline-broker@") is None
     )  # the configuration is judged elsewhere
+
+
+def test_a_running_broker_knows_the_servers_in_its_properties(tmp_path):
+    lines = "broker.id=1\nzookeeper.connect=[fd00\\:\\:1]\\:2181,kafka-b:2181/kafka\n"
+    (tmp_path / "broker-1.properties").write_text(lines)
+    (tmp_path / "broker-2.properties").write_text("broker.id=2\n")
+    units = [f"landline-broker@{number}.service" for number in (1, 2, 3)]
+    assert quorum_info.servers_named(str(tmp_path), units) == {units[0]: ["[fd00::1]:2181", "kafka-b:2181"]}
