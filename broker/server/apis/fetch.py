@@ -70,15 +70,14 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     if fetch is None:
         return Verdict.SERVED
 
-    def read() -> None:
-        _read(request, _params(request, asked, ctx), fetch, ctx)
+    def read(*, waits: bool = True) -> bool:
+        return _read(request, _params(request, asked, ctx), fetch, ctx, waits=waits)
 
     # A session may have more partitions than one request names.
     dear = len(fetch.wanted) > _RULE.here_elements or (
         asked.isolation_level == READ_COMMITTED and _has_many_aborts(fetch, ctx)
     )
-    if not (dear or request.connection.reads_cold or _may_wait(fetch, ctx)):
-        read()
+    if not (dear or request.connection.reads_cold) and read(waits=False):
         return Verdict.SERVED
 
     ctx.quotas.measure_elsewhere(request)
@@ -94,15 +93,6 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         return Verdict.SERVED
     request.again = hand_over
     return Verdict.FULL
-
-
-def _may_wait(fetch: FetchContext, ctx: ApiContext) -> bool:
-    """Whether the disk may have to be waited for to find where the records begin."""
-    for wanted in fetch.wanted:
-        log = ctx.replica_manager.local_log(wanted.topic_partition)
-        if log is not None and log.reader.may_wait(wanted.fetch_offset):
-            return True
-    return False
 
 
 def _find(asked: FetchRequest, fetch: FetchContext, ctx: ApiContext) -> None:
@@ -190,7 +180,12 @@ def _refuse_isolation(request: Request, asked: FetchRequest, ctx: ApiContext) ->
     request.respond(_frame(request, Outcome(NO_SESSION, error, rows), ctx))
 
 
-def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiContext) -> None:
+def _read(
+    request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiContext, *, waits: bool = True
+) -> bool:
+    """Reads, and responds or waits for data. Unless it ``waits`` for disks: False, with nothing done, if finding
+    where the records begin may have to.
+    """
     readable: list[FetchEntry] = []
     refused: Fetched = []
     news = fetch.news
@@ -210,7 +205,11 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
                 fetch.resolve(wanted)
         if denied is not None and topic_partition.topic and denied(topic_partition.topic):
             error = Errors.TOPIC_AUTHORIZATION_FAILED
-        elif partition_of(topic_partition) is not None:
+        elif (partition := partition_of(topic_partition)) is not None:
+            # Most partitions of a session have nothing to read.
+            offset = wanted.fetch_offset
+            if offset != partition.log.offsets.end and not waits and partition.log.reader.may_wait(offset):
+                return False
             readable.append(wanted)
             continue
         else:
@@ -245,6 +244,7 @@ def _read(request: Request, params: FetchParams, fetch: FetchContext, ctx: ApiCo
         before, connection.waiting = connection.waiting, waiting
         if before is not None:
             before.force_complete()
+    return True
 
 
 def _still_allowed(request: Request, fetched: Fetched, params: FetchParams, ctx: ApiContext) -> Fetched:
