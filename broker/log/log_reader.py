@@ -115,9 +115,8 @@ class LogReader:
         end_offset = min(end_offset, log_end_offset)
         if offset >= end_offset:
             return LogRead(None, offset, 0)
-        if (
-            not max_bytes and not min_one_batch
-        ):  # a response that is full: where the batch begins is not needed
+        # A response that is full: where the batch begins is not needed.
+        if not max_bytes and not min_one_batch:
             return LogRead(None, offset, 0, True)
         segments = self._segments
         segment, recent = segments.tail
