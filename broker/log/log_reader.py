@@ -22,6 +22,8 @@ from broker.record.header import iter_batches
 from broker.utils.file_region import FileRegion
 
 _log = structlog.get_logger(__name__)
+# Between two entries of an index are headers in so many bytes, and the one of the second entry. Pages are read ahead.
+_NEAR_BYTES = 8_192
 
 
 class LogReader:
@@ -164,18 +166,23 @@ class LogReader:
         """Whether one of the latest batches begins at ``offset``, or would as the next one."""
         return offset in self._segments.tail[1]
 
-    def may_wait(self, offset: int) -> bool:
-        """Whether a read from ``offset`` may wait for the disk before it has found where that batch begins. Recent
-        batches are found in memory, others by the index and the headers of one or two batches.
+    def may_wait(self, offset: int, end_offset: int) -> bool:
+        """Whether a read from ``offset`` to ``end_offset`` may wait for the disk before it has found where that begins
+        and ends. Recent batches are found in memory, others by the index and the headers of one or two batches.
         """
-        segments, offsets = self._segments, self._offsets
-        if self.is_recent(offset) or not offsets.start <= offset < offsets.end:
+        if self.is_recent(offset) or not self._offsets.start <= offset < min(end_offset, self._offsets.end):
             return False
+        return not self._is_near(offset) or not (self.is_recent(end_offset) or self._is_near(end_offset))
+
+    def _is_near(self, offset: int) -> bool:
+        segments = self._segments
+        if segments.config.index_interval_bytes > _NEAR_BYTES:
+            return False  # there may be many headers between two entries
         try:
             place = look_ups.headers_near(segments.all, offset)
-            return place is None or not self.is_cached(place)
+            return place is not None and self.is_cached(place)
         except OSError:
-            return True  # a read reports what is wrong
+            return False  # a read reports what is wrong
 
     def is_cached(self, region: FileRegion) -> bool:
         """Whether ``region`` can be sent without waiting for the disk. Data that was just written can; for
@@ -225,6 +232,6 @@ class LogReader:
             return look_ups.offset_of_max_timestamp(segments, self._context.lock)
         return look_ups.offset_for_timestamp(segments, timestamp, self._offsets.start, self._context.lock)
 
-    def has_aborts(self, offset: int, least_bytes: int = 1) -> bool:
-        """Whether a segment from ``offset`` on has aborted transactions: at least so many bytes of them."""
-        return look_ups.has_aborts(self._segments.all, offset, least_bytes)
+    def bytes_of_aborts(self, offset: int) -> int:
+        """The size of the largest index of aborted transactions of the segments from ``offset`` on."""
+        return look_ups.bytes_of_aborts(self._segments.all, offset)

@@ -215,17 +215,17 @@ def _record_at(
     return None
 
 
-def has_aborts(segments: SegmentList, offset: int, least_bytes: int = 1) -> bool:
-    """Whether a segment from ``offset`` on has at least so many bytes of aborted transactions."""
+def bytes_of_aborts(segments: SegmentList, offset: int) -> int:
+    """The size of the largest index of aborted transactions of the segments from ``offset`` on."""
     first = max(floor_index(segments, offset), 0)
-    return any(segment.txn_index.size >= least_bytes for segment in segments[first:])
+    return max(segment.txn_index.size for segment in segments[first:])
 
 
 def aborted_in(
     segments: SegmentList, offset: int, read: LogRead, end_offset: int
 ) -> list[AbortedTransaction]:
     """The aborted transactions with records in ``read``, a read from ``offset`` to below ``end_offset``."""
-    if read.region is None or not has_aborts(segments, offset):
+    if read.region is None or not bytes_of_aborts(segments, offset):
         return []
     return aborted_transactions(segments, offset, bound_of(segments, read, end_offset))
 

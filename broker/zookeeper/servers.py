@@ -54,7 +54,8 @@ def is_serving(address: tuple[str, int], secure: Secure | None, timeout_s: float
 
 class Servers:
     """The ensemble's servers, asked about once a minute while somebody reads the metrics. The first reader waits half
-    a second for the answers, and the others get those of the time before. Its readers take turns.
+    a second for the answers, as does one after a long time; the others get those of the time before. Its readers take
+    turns.
     """
 
     def __init__(self, addresses: Sequence[tuple[str, int]], secure: Secure | None, clock: Clock) -> None:
@@ -70,7 +71,7 @@ class Servers:
             return _NONE
         now_ms = self._clock.monotonic_ms()
         if self._begun_ms is None or now_ms - self._begun_ms >= PERIOD_MS:
-            self._aside.begin(_FIRST_WAIT_S if self._begun_ms is None else 0)
+            self._aside.begin(_FIRST_WAIT_S if self._aside.answer(_MOST_MS) is None else 0)
             self._begun_ms = now_ms
         return self._aside.answer(_MOST_MS) or _NONE
 

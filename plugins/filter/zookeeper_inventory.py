@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -54,17 +55,26 @@ def zookeeper_leavers(hosts: Iterable[Mapping[str, Any]], group: Collection[str]
     ]
 
 
-def zookeeper_left_behind(hosts: Iterable[Mapping[str, Any]], connect: str) -> list[str]:
-    """Returns descriptions of the brokers that run and know none of the servers in `connect`; takes the hosts'
-    variables, with the result of zookeeper_quorum_info.
+def zookeeper_left_behind(hosts: Iterable[Mapping[str, Any]], connect: str, leaving: str = "") -> list[str]:
+    """Returns descriptions of the brokers that run and know none of the servers in `connect` but those in `leaving`;
+    takes the hosts' variables, with the result of zookeeper_quorum_info.
     """
-    wanted = set(servers_in(connect))
+    staying = set(map(_place, servers_in(connect).values())) - set(map(_place, servers_in(leaving).values()))
     return [
         f"{unit} on {host['inventory_hostname']} knows {', '.join(named)}"
         for host in hosts
         for unit, named in sorted(host.get("broker_quorum_looked", {}).get("broker_connects", {}).items())
-        if not wanted & set(named)
+        if not staying & set(map(_place, servers_in(",".join(named)).values()))
     ]
+
+
+def _place(server: tuple[str, int]) -> tuple[str, int]:
+    """A server in the one way to write it: an address of IPv6 has many."""
+    host, port = server
+    try:
+        return str(ipaddress.ip_address(host)), port
+    except ValueError:
+        return host.lower(), port
 
 
 _BEST_FIRST = ("serves", "unclear", "alone", "silent")

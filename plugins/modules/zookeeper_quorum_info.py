@@ -99,6 +99,9 @@ from ansible_collections.landline.cluster.plugins.module_utils.zookeeper_words i
 )
 
 PAUSE_S = 0.5
+# A broker that recovers its logs has read its properties.
+_READ = "active,activating,reloading"
+_CONNECT = re.compile(r"^[ \t]*zookeeper\.connect[ \t]*[=:][ \t]*(.*)$", re.MULTILINE)
 
 
 def ask_all(connect: str, within_s: float) -> dict[str, str]:
@@ -134,9 +137,9 @@ def ask_for_brokers(connect: str, states: Mapping[str, str]) -> dict[str, dict[s
     return found
 
 
-def active(pattern: str) -> list[str]:
-    """Returns the active units whose names match; raises `subprocess.CalledProcessError`."""
-    argv = ["systemctl", "list-units", "--state=active", "--plain", "--no-legend", pattern]
+def active(pattern: str, states: str = "active") -> list[str]:
+    """Returns the units in these states whose names match; raises `subprocess.CalledProcessError`."""
+    argv = ["systemctl", "list-units", f"--state={states}", "--plain", "--no-legend", pattern]
     lines = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
     return [line.split()[0] for line in lines if line.strip()]
 
@@ -147,12 +150,14 @@ def servers_named(config_dir: str, units: Iterable[str]) -> dict[str, list[str]]
     for unit in units:
         broker_id = unit.partition("@")[2].partition(".")[0]
         try:
-            text = Path(config_dir, f"broker-{broker_id}.properties").read_text(encoding="utf-8")
-        except OSError:
+            text = Path(config_dir, f"broker-{broker_id}.properties").read_text(
+                encoding="utf-8", errors="replace"
+            )
+            connects = _CONNECT.findall(text)
+            if connects:
+                found[unit] = sorted(servers_in(connects[-1].replace("\\", "")))
+        except (OSError, ValueError):  # the broker would not start by it either
             continue
-        connects = re.findall(r"^zookeeper\.connect=(.*)$", text, re.MULTILINE)
-        if connects:
-            found[unit] = sorted(servers_in(connects[-1].replace("\\", "")))
     return found
 
 
@@ -174,7 +179,9 @@ def main() -> None:
         module.exit_json(
             changed=False,
             broker_runs=bool(running),
-            broker_connects=servers_named(params["config_dir"], running) if params["config_dir"] else {},
+            broker_connects=servers_named(params["config_dir"], active(params["broker_units"], _READ))
+            if params["config_dir"]
+            else {},
             server_stopped=bool(params["server_unit"]) and not active(params["server_unit"]),
             servers=states,
             registered=ask_for_brokers(params["connect"], states),

@@ -74,16 +74,15 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
         return _read(request, _params(request, asked, ctx), fetch, ctx, waits=waits)
 
     # A session may have more partitions than one request names.
-    dear = len(fetch.wanted) > _RULE.here_elements or (
-        asked.isolation_level == READ_COMMITTED and _has_many_aborts(fetch, ctx)
-    )
-    if not (dear or request.connection.reads_cold) and read(waits=False):
+    aborts = asked.isolation_level == READ_COMMITTED and _bytes_of_aborts(fetch, ctx)
+    dear = len(fetch.wanted) > _RULE.here_elements or aborts >= _MANY_ABORTS_BYTES
+    if not (dear or aborts or request.connection.reads_cold) and read(waits=False):
         return Verdict.SERVED
 
     ctx.quotas.measure_elsewhere(request)
 
     def find_and_read() -> None:
-        _find(asked, fetch, ctx)
+        _find(fetch, _params(request, asked, ctx), ctx)
         read()
 
     def hand_over() -> bool:
@@ -95,28 +94,37 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     return Verdict.FULL
 
 
-def _find(asked: FetchRequest, fetch: FetchContext, ctx: ApiContext) -> None:
-    """Waits for the disk until a follower's read can find the records in memory: that read holds the partition's
-    lock, for which producers wait.
+def _may_wait(log: Log, offset: int, params: FetchParams) -> bool:
+    """Whether finding the records from ``offset`` may have to wait for the disk."""
+    if params.from_follower:
+        end = log.offsets.end
+    else:
+        end = log.last_stable_offset() if params.committed_only else log.offsets.high_watermark
+    return log.reader.may_wait(offset, end)
+
+
+def _find(fetch: FetchContext, params: FetchParams, ctx: ApiContext) -> None:
+    """Waits for the disk until all records are found in memory. A follower's read holds the partition's lock, for which
+    producers wait; and the next fetch need not wait for those for which this response has no room.
     """
-    if asked.replica_id < 0:
-        return
     for wanted in fetch.wanted:
         log = ctx.replica_manager.local_log(wanted.topic_partition)
-        if log is not None and log.reader.may_wait(wanted.fetch_offset):
+        if log is not None and _may_wait(log, wanted.fetch_offset, params):
             log.reader.place_of(wanted.fetch_offset)
 
 
-def _has_many_aborts(fetch: FetchContext, ctx: ApiContext) -> bool:
-    """Whether finding the aborted transactions of this fetch may take long."""
+def _bytes_of_aborts(fetch: FetchContext, ctx: ApiContext) -> int:
+    """The size of the largest index of aborted transactions that may be read from the disk, or that is too large to be
+    read at once; else 0.
+    """
+    most = 0
     for wanted in fetch.wanted:
         log = ctx.replica_manager.local_log(wanted.topic_partition)
-        if log is None:
-            continue
-        least_bytes = _MANY_ABORTS_BYTES if log.reader.is_recent(wanted.fetch_offset) else 1
-        if log.reader.has_aborts(wanted.fetch_offset, least_bytes):
-            return True
-    return False
+        if log is not None:
+            size = log.reader.bytes_of_aborts(wanted.fetch_offset)
+            if size >= _MANY_ABORTS_BYTES or not log.reader.is_recent(wanted.fetch_offset):
+                most = max(most, size)
+    return most
 
 
 def _handle_many(request: Request, ctx: ApiContext) -> None:
@@ -133,8 +141,9 @@ def _handle_many(request: Request, ctx: ApiContext) -> None:
         return
     fetch = _begin(request, asked, ctx)
     if fetch is not None:
-        _find(asked, fetch, ctx)
-        _read(request, _params(request, asked, ctx), fetch, ctx)
+        params = _params(request, asked, ctx)
+        _find(fetch, params, ctx)
+        _read(request, params, fetch, ctx)
 
 
 def _introduce(request: Request, ctx: ApiContext) -> Verdict:
@@ -208,7 +217,7 @@ def _read(
         elif (partition := partition_of(topic_partition)) is not None:
             # Most partitions of a session have nothing to read.
             offset = wanted.fetch_offset
-            if offset != partition.log.offsets.end and not waits and partition.log.reader.may_wait(offset):
+            if offset != partition.log.offsets.end and not waits and _may_wait(partition.log, offset, params):
                 return False
             readable.append(wanted)
             continue

@@ -336,6 +336,10 @@ def test_a_broker_is_left_behind_if_no_server_that_it_knows_stays():
         "landline-broker@1.service on h1 knows a:2181"
     ]
     assert zookeeper.zookeeper_left_behind(hosts, "a:2181") == []
+    assert len(zookeeper.zookeeper_left_behind(hosts, "a,b", leaving="a")) == 1, (
+        "the inventory names it still"
+    )
+    assert zookeeper.zookeeper_left_behind([host("h1", b1=["[fd00:0::1]:2181"])], "[fd00::1]") == []
 
 
 def test_servers_leave_that_serve_outside_of_the_group():

@@ -291,17 +291,38 @@ def test_finding_a_batch_may_wait_for_the_disk_unless_its_headers_and_index_are_
         return False
 
     monkeypatch.setattr(look_ups, "is_cached", is_cached)
-    assert log.reader.may_wait(5), "the index is not in memory"
+    assert log.reader.may_wait(5, 600), "the index is not in memory"
     log.reader.read(5, 1, end_offset=600, min_one_batch=True)
-    assert not log.reader.may_wait(5), "all of it is fresh"
+    assert not log.reader.may_wait(5, 600), "all of it is fresh"
+    assert not log.reader.may_wait(5, 9)
     assert asked == []
     clock.now_ms += 60_000
     size = log.size_bytes // 600
-    assert log.reader.may_wait(5)
+    assert log.reader.may_wait(5, 600)
     assert asked == [(5 * size, 6 * size + HEADER_BYTES)]
     asked.clear()
-    assert not any(map(log.reader.may_wait, (-1, 599, 600, 601)))
+    assert not any(log.reader.may_wait(offset, 600) for offset in (-1, 599, 600, 601))
+    assert not log.reader.may_wait(9, 9), "there is nothing to read"
     assert asked == []
+
+
+def test_finding_where_a_read_ends_may_wait_for_the_disk_as_well(tmp_path, monkeypatch):
+    clock = ManualClock()
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=1), clock=clock)
+    for _ in range(600):
+        log.append_as_leader(batch(bytes(5_000)), 0)
+    log.reader.read(5, 1, end_offset=9, min_one_batch=True)
+    clock.now_ms += 60_000
+    far = 100 * log.size_bytes // 600
+    monkeypatch.setattr(look_ups, "is_cached", lambda region: region.position < far)
+    assert [log.reader.may_wait(5, end_offset) for end_offset in (9, 101, 600)] == [False, True, False]
+
+
+def test_headers_far_apart_may_wait_for_the_disk(tmp_path):
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=1 << 20))
+    for _ in range(600):
+        log.append_as_leader(batch(b"small"), 0)
+    assert log.reader.may_wait(5, 600)
 
 
 def test_of_what_a_full_response_has_no_room_for_nothing_is_read(tmp_path, monkeypatch):
