@@ -53,9 +53,10 @@ def is_serving(address: tuple[str, int], secure: Secure | None, timeout_s: float
 
 
 class Servers:
-    """The ensemble's servers, asked about once a minute while somebody reads the metrics. The first reader waits half
-    a second for the answers, as does one after a long time; the others get those of the time before. Its readers take
-    turns.
+    """The ensemble's servers, asked about once a minute while somebody reads the metrics.
+
+    The first reader waits half a second for the answers, as does one after a long time. The others get those of the
+    time before. Its readers take turns.
     """
 
     def __init__(self, addresses: Sequence[tuple[str, int]], secure: Secure | None, clock: Clock) -> None:
