@@ -255,7 +255,7 @@ def preflight_type_findings(
     names: Iterable[str], variables: Mapping[str, Mapping[str, Any]], roles: str
 ) -> list[dict[str, Any]]:
     """Returns what `preflight_findings` does of variables of the wrong type, where nothing else is looked at."""
-    hosts = [
+    hosts: list[dict[str, Any]] = [
         {
             "name": name,
             "unsettled": told,
