@@ -15,8 +15,6 @@ from broker.log.segments.index_file import IndexFile
 from broker.log.segments.segment import Segment
 from broker.protocol.errors import Errors, KafkaError
 from broker.record.batch import Record, build_batch, iter_batches, read_header, read_records
-from broker.record.header import HEADER_BYTES
-from broker.utils.file_region import FileRegion
 from tests.support.clocks import ManualClock
 from tests.support.logs import batch, contents, open_log
 
@@ -225,104 +223,6 @@ def test_a_region_outlives_the_segments_deletion(tmp_path):
     region = log.reader.read(0, 9999, end_offset=1, min_one_batch=True).region
     log.truncate_fully_and_start_at(5)
     assert read_records(os.pread(region.file.fileno(), region.size, region.position))[0].value == b"kept"
-
-
-def test_just_written_data_is_in_the_page_cache(tmp_path):
-    log = open_log(tmp_path)
-    log.append_as_leader(batch(bytes(5000)), 0)
-    assert log.reader.is_cached(log.reader.read(0, 9999, end_offset=1, min_one_batch=True).region)
-
-
-def test_what_left_the_page_cache_can_be_brought_in(tmp_path):
-    log = open_log(tmp_path)
-    log.append_as_leader(batch(os.urandom(900_000)), 0)
-    region = log.reader.read(0, 9 << 20, end_offset=1, min_one_batch=True).region
-    fd = region.file.fileno()
-    os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    if look_ups.is_cached(region):
-        pytest.skip("this file system keeps its pages")
-    log.reader.bring_in(region)
-    pages = range(region.position, region.position + region.size, 4096)
-    assert all(look_ups.is_cached(FileRegion(region.file, page, 1)) for page in pages)
-
-
-def test_a_region_that_was_cut_off_meanwhile_is_brought_in_as_far_as_it_goes(tmp_path):
-    log = open_log(tmp_path)
-    log.append_as_leader(batch(bytes(50_000)), 0)
-    region = log.reader.read(0, 99_999, end_offset=1, min_one_batch=True).region
-    log.truncate_fully_and_start_at(0)
-    log.reader.bring_in(region)
-
-
-def test_the_kernel_is_not_asked_whether_it_still_has_what_was_just_written(tmp_path, monkeypatch):
-    clock = ManualClock()
-    log = open_log(tmp_path, clock=clock)
-
-    def read_at(offset):
-        return log.reader.read(offset, 9999, end_offset=offset + 1, min_one_batch=True).region
-
-    log.append_as_leader(batch(b"old"), 0)
-    clock.now_ms += 1_500
-    log.append_as_leader(batch(b"new"), 0)
-    monkeypatch.setattr(look_ups, "is_cached", lambda _region: False)
-    assert [log.reader.is_cached(read_at(offset)) for offset in (0, 1)] == [False, True]
-    clock.now_ms += 2_500
-    assert not log.reader.is_cached(read_at(1))
-    clock.now_ms -= 60_000
-    assert not log.reader.is_cached(read_at(1)), "the clock was set back"
-    clock.now_ms += 60_000
-    log.roll()
-    log.append_as_leader(batch(b"next"), 0)
-    assert [log.reader.is_cached(read_at(offset)) for offset in (1, 2)] == [False, True]
-
-
-def test_finding_a_batch_may_wait_for_the_disk_unless_its_headers_and_index_are_in_memory(
-    tmp_path, monkeypatch
-):
-    clock = ManualClock()
-    log = open_log(tmp_path, LogConfig(index_interval_bytes=1), clock=clock)
-    for _ in range(600):
-        log.append_as_leader(batch(bytes(5_000)), 0)
-    asked = []
-
-    def is_cached(region):
-        asked.append((region.position, region.position + region.size))
-        return False
-
-    monkeypatch.setattr(look_ups, "is_cached", is_cached)
-    assert log.reader.may_wait(5, 600), "the index is not in memory"
-    log.reader.read(5, 1, end_offset=600, min_one_batch=True)
-    assert not log.reader.may_wait(5, 600), "all of it is fresh"
-    assert not log.reader.may_wait(5, 9)
-    assert asked == []
-    clock.now_ms += 60_000
-    size = log.size_bytes // 600
-    assert log.reader.may_wait(5, 600)
-    assert asked == [(5 * size, 6 * size + HEADER_BYTES)]
-    asked.clear()
-    assert not any(log.reader.may_wait(offset, 600) for offset in (-1, 599, 600, 601))
-    assert not log.reader.may_wait(9, 9), "there is nothing to read"
-    assert asked == []
-
-
-def test_finding_where_a_read_ends_may_wait_for_the_disk_as_well(tmp_path, monkeypatch):
-    clock = ManualClock()
-    log = open_log(tmp_path, LogConfig(index_interval_bytes=1), clock=clock)
-    for _ in range(600):
-        log.append_as_leader(batch(bytes(5_000)), 0)
-    log.reader.read(5, 1, end_offset=9, min_one_batch=True)
-    clock.now_ms += 60_000
-    far = 100 * log.size_bytes // 600
-    monkeypatch.setattr(look_ups, "is_cached", lambda region: region.position < far)
-    assert [log.reader.may_wait(5, end_offset) for end_offset in (9, 101, 600)] == [False, True, False]
-
-
-def test_headers_far_apart_may_wait_for_the_disk(tmp_path):
-    log = open_log(tmp_path, LogConfig(index_interval_bytes=1 << 20))
-    for _ in range(600):
-        log.append_as_leader(batch(b"small"), 0)
-    assert log.reader.may_wait(5, 600)
 
 
 def test_of_what_a_full_response_has_no_room_for_nothing_is_read(tmp_path, monkeypatch):
