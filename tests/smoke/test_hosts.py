@@ -1,6 +1,13 @@
 """Every broker host: what is installed, whose it is, and that nothing has failed."""
 
-from tests.smoke.conftest import config_dir, install_dir, machine, user_and_group
+from pathlib import Path
+
+import yaml
+
+from tests.smoke.conftest import config_dir, install_dir, machine, setting, user_and_group
+
+COMMON = Path(__file__).parents[2] / "roles" / "common" / "defaults" / "main.yml"
+KERNEL = "/etc/sysctl.d/60-landline.conf"
 
 
 def current(host_name):
@@ -26,7 +33,7 @@ def test_files_belong_to_whom_they_should(host_name):
     _, group = user_and_group(host_name)
     wanted = {
         config_dir(host_name): (oct(0o750), "root", group),
-        "/etc/sysctl.d/60-landline.conf": (oct(0o644), "root", "root"),
+        KERNEL: (oct(0o644), "root", "root"),
         "/etc/systemd/journald.conf.d/60-landline.conf": (oct(0o644), "root", "root"),
         "/etc/needrestart/conf.d/landline.conf": (oct(0o644), "root", "root"),
         "/etc/systemd/system/landline-broker@.service.d/50-respawn.conf": (oct(0o644), "root", "root"),
@@ -35,6 +42,19 @@ def test_files_belong_to_whom_they_should(host_name):
     }
     seen = {path: machine(host_name).file(path) for path in wanted}
     assert {path: (oct(file.mode), file.user, file.group) for path, file in seen.items()} == wanted
+
+
+def test_the_kernel_has_the_inventorys_settings(host_name):
+    host = machine(host_name)
+    roles_own = yaml.safe_load(COMMON.read_text())["common_sysctl"]
+    wanted = setting(host_name, "common_sysctl", default=roles_own)
+    text = host.file(KERNEL).content_string
+    for key, value in wanted.items():
+        assert f"\n{key} = {value}\n" in text
+        path = f"/proc/sys/{key.replace('.', '/')}"
+        # A container may set those of its own network only.
+        if host.run_test("test -w %s", path).rc == 0:
+            assert host.check_output("cat %s", path).split() == str(value).split(), key
 
 
 def test_the_current_release_is_complete(host_name):

@@ -183,6 +183,8 @@ def test_a_brokers_registration_says_where_it_is(zookeeper, broker):
     plain = [place_of(each) for each in announced if protocols[each.partition("://")[0]] == "PLAINTEXT"]
     assert (registered["host"], registered["port"]) == (plain[0] if plain else (None, -1))
     assert registered["version"] == 5
+    # Replicas are spread over these, and consumers read from their own.
+    assert registered["rack"] == setting(broker.host, "broker_rack", default=broker.host)
 
 
 def test_all_brokers_follow_the_registered_controller(zookeeper, cluster):

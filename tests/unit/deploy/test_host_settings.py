@@ -1,8 +1,11 @@
 """What a host is set to, besides its services: the kernel with the way back, the pace of restarts, limits of units."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import jinja2
 import pytest
@@ -12,6 +15,8 @@ from tests.support.deploy_code import ROOT, load
 from tests.support.plays import played
 
 kernel = load("plugins/modules/kernel_settings.py")
+# In tenths, of ten.
+MOST_EXPOSED = 20
 PACE = ROOT / "roles/broker/files/respawn-pace"
 
 
@@ -126,7 +131,8 @@ def test_one_that_stops_as_told_or_is_not_started_again_waits_for_nothing(tmp_pa
 
 
 def rendered(path, **variables):
-    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.ChainableUndefined)
+    templates = jinja2.FileSystemLoader((ROOT / path).parent)
+    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.ChainableUndefined, loader=templates)
     environment.filters |= {"regex_search": lambda text, pattern: "254" if "254" in text else "252"}
     return environment.from_string((ROOT / path).read_text()).render(**variables).splitlines()
 
@@ -149,36 +155,62 @@ def test_systemd_paces_restarts_itself_where_it_can(said, has, lacks):
 
 
 @pytest.mark.parametrize(
-    ("path", "prefix"),
+    ("path", "prefix", "score"),
     [
-        ("roles/broker/templates/landline-broker@.service.j2", "broker"),
-        ("roles/zookeeper/templates/zookeeper.service.j2", "zookeeper"),
+        ("roles/broker/templates/landline-broker@.service.j2", "broker", -500),
+        ("roles/zookeeper/templates/zookeeper.service.j2", "zookeeper", -900),
+        # What shares a host with them is killed before them.
+        ("roles/spark/templates/landline-spark-master.service.j2", "spark_unit", 300),
+        ("roles/spark/templates/landline-spark-worker.service.j2", "spark_unit", 300),
+        ("roles/spark/templates/landline-spark-history.service.j2", "spark_unit", 300),
+        ("roles/journal_shipper/templates/landline-journal-shipper.service.j2", "journal_shipper", 100),
     ],
 )
-def test_a_units_limits_of_memory_are_those_of_the_inventory_and_none_without(path, prefix):
-    source = (ROOT / path).read_text().split("LimitNOFILE")[1].split("NoNewPrivileges")[0]
-    template = jinja2.Environment(trim_blocks=True).from_string(source)
-    names = ("memory_high", "memory_max", "oom_score_adjust", "tasks_max", "log_burst")
-    limits = dict(zip((f"{prefix}_{name}" for name in names), ("3G", "4G", -500, 99, 7), strict=True))
-    lines = template.render(limits).splitlines()
-    assert {"MemoryHigh=3G", "MemoryMax=4G", "OOMScoreAdjust=-500", "TasksMax=99", "LimitCORE=0"} <= set(
-        lines
+def test_a_units_limits_are_those_of_the_inventory_and_memory_has_none_without(path, prefix, score):
+    known = yaml.safe_load((ROOT / path).parents[1].joinpath("defaults/main.yml").read_text())
+    known |= {"zookeeper_wanted": {}}
+    without = rendered(path, **known)
+    assert {f"OOMScoreAdjust={score}", "LimitCORE=0", "LogRateLimitIntervalSec=30"} <= set(without)
+    assert [line for line in without if re.match("Memory(High|Max)", line)] == []
+    given = {"memory_high": "3G", "memory_max": "4G", "tasks_max": 99, "log_burst": 7}
+    lines = set(rendered(path, **known | {f"{prefix}_{name}": value for name, value in given.items()}))
+    assert {"MemoryHigh=3G", "MemoryMax=4G"} <= lines
+    limits = {"TasksMax=99", "LogRateLimitBurst=7"}
+    assert (
+        limits <= lines or (prefix == "journal_shipper" and {"TasksMax=64", "LogRateLimitBurst=1000"} <= lines)
     )
-    assert {"LogRateLimitIntervalSec=30", "LogRateLimitBurst=7"} <= set(lines)
-    none = template.render(limits | {f"{prefix}_memory_high": "", f"{prefix}_memory_max": ""})
-    assert "Memory" not in none
 
 
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
 @pytest.mark.parametrize(
-    ("path", "score"),
+    "path",
     [
-        ("roles/spark/templates/unit_sandbox.j2", 300),
-        ("roles/journal_shipper/templates/landline-journal-shipper.service.j2", 100),
+        "roles/broker/templates/landline-broker@.service.j2",
+        "roles/zookeeper/templates/zookeeper.service.j2",
+        "roles/journal_shipper/templates/landline-journal-shipper.service.j2",
     ],
 )
-def test_what_shares_a_host_with_brokers_is_killed_before_them_and_leaves_no_cores(path, score):
-    lines = (ROOT / path).read_text().replace("{{ spark_oom_score_adjust }}", "300").splitlines()
-    assert {f"OOMScoreAdjust={score}", "LimitCORE=0"} <= set(lines)
+def test_a_unit_is_exposed_less_than_2(path, tmp_path):
+    known = yaml.safe_load((ROOT / path).parents[1].joinpath("defaults/main.yml").read_text())
+    lines = rendered(path, **known | {"zookeeper_wanted": {}})
+    unit = tmp_path / Path(path).stem.replace("@", "@1")
+    # systemd looks at the program's path alone.
+    unit.write_text("\n".join(re.sub(r"^(Exec\w+)=.*[^\\]$", r"\1=/bin/true", line) for line in lines))
+    judge = [
+        "systemd-analyze",
+        "security",
+        "--no-pager",
+        "--offline=true",
+        f"--threshold={MOST_EXPOSED}",
+        unit,
+    ]
+    done = subprocess.run(judge, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr
+    assert "Overall exposure level" in done.stdout
+    unit.write_text(
+        unit.read_text().replace("ProtectSystem=strict\n", "").replace("CapabilityBoundingSet=\n", "")
+    )
+    assert subprocess.run(judge, capture_output=True, check=False).returncode != 0
 
 
 @pytest.mark.parametrize(
