@@ -105,7 +105,9 @@ def summary(plan: Row) -> str:
     refused = [row for row in plan["brokers"] if row["allowed"] is not None and not row["allowed"]["now"]]
     later = f" {len(refused)} would have to wait, or be refused." if refused else ""
     plural = "" if restarts == 1 else "s"
-    return f"{restarts} restart{plural}, about {duration(plan['seconds'])} in all, {how}.{later}"
+    servers = sum(row["action"] != "unchanged" for row in plan["zookeeper"])
+    steps = f" and {servers} step{'' if servers == 1 else 's'} of ZooKeeper" if servers else ""
+    return f"{restarts} restart{plural}{steps}, about {duration(plan['seconds'])} in all, {how}.{later}"
 
 
 def main(arguments: Sequence[str]) -> int:

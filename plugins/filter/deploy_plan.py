@@ -13,7 +13,7 @@ VERSION = 1
 RESTARTS = ("restart",)
 STARTS = ("new", "start")
 # Where no turn was measured: seconds of a broker's stop; and the tasks of a turn, of the rest of a host's roll, and of
-# the deploy beside rolls, as parts of the time that the plan's own tasks took. ZooKeeper's are never measured.
+# the deploy beside rolls, as parts of the time that the plan's own tasks took.
 STOP_S = 2.0
 TURN_OF_PLAN = 0.5
 HOST_OF_PLAN = 0.4
@@ -56,7 +56,10 @@ def _broker(host: Mapping[str, Any], broker: Mapping[str, Any], looked: Mapping[
         "place": seen["place"],
         "diff": looked["diff"],
         "allowed": None if asked is None or action not in RESTARTS else _answer(asked),
-        **{key: looked[key] for key in ("wanted", "found", "start_s", "turns_s", "host_s", "rest_s")},
+        **{
+            key: looked[key]
+            for key in ("wanted", "found", "start_s", "turns_s", "host_s", "install_s", "rest_s")
+        },
     }
     wrong = [
         each
@@ -104,7 +107,8 @@ def server_actions(hosts: Iterable[Mapping[str, Any]], wanted: Iterable[str]) ->
         looked, step = host["zookeeper_looked"], host["zookeeper_planned_step"]
         members = sorted(map(int, host["zookeeper_planned_members"]))
         name = str(host["inventory_hostname"])
-        planned = {"diff": [], "wanted": {}, "found": {}, **(host.get("zookeeper_planned") or {})}
+        looks = host.get("zookeeper_planned") or {}
+        planned = {"diff": [], "wanted": {}, "found": {}, "turns_s": [], **looks}
         rows.append(
             {
                 "id": int(looked["id"]),
@@ -116,6 +120,7 @@ def server_actions(hosts: Iterable[Mapping[str, Any]], wanted: Iterable[str]) ->
                     **planned["found"],
                     "state": f"{looked['state']}, members {sorted(looked['members'])}",
                 },
+                "turns_s": planned["turns_s"],
                 "why": step["why"] if name in step["hosts"] or step["action"] == "refuse" else "",
                 "refused": step["action"] == "refuse",
             }
@@ -140,6 +145,7 @@ def deploy_plan(
     """
     plan_s = float(settings["plan_s"])
     restarts = [row for row in brokers if row["action"] in RESTARTS]
+    restarted = [row for row in servers if row["action"] in RESTARTS]
     rows = [{**row, "seconds": _broker_s(row, plan_s)} for row in brokers]
     rests = [each for row in brokers for each in row["rest_s"]]
     rolled = {
@@ -148,9 +154,13 @@ def deploy_plan(
     parts = {
         "look": BEGIN_S + plan_s * (1 + SERVERS_OF_PLAN),
         "prepare": typical(rests, plan_s, plan_s * REST_OF_PLAN),
-        "install": 0.0 if all(row["is_installed"] for row in brokers) else INSTALL_S,
+        # On all hosts at once.
+        "install": max(
+            (typical(row["install_s"], plan_s, INSTALL_S) for row in brokers if not row["is_installed"]),
+            default=0.0,
+        ),
         "start": max((start_s(row) for row in brokers if row["action"] in STARTS), default=0.0),
-        "zookeeper": SERVER_S * sum(row["action"] != "unchanged" for row in servers),
+        "zookeeper": servers_s(servers, plan_s),
         "roll": sum(row["seconds"] for row in rows) + sum(rolled.values()),
         "canary": float(settings["canary_s"]) if restarts else 0.0,
     }
@@ -164,8 +174,17 @@ def deploy_plan(
         "look_s": round(plan_s, 2),
         "parts_s": {key: round(value, 1) for key, value in parts.items()},
         "seconds": round(sum(parts.values()), 1),
-        "is_measured": bool(rests) and all(row["turns_s"] for row in restarts),
+        "is_measured": bool(rests) and all(row["turns_s"] for row in restarts + restarted),
     }
+
+
+def servers_s(servers: Iterable[Mapping[str, Any]], plan_s: float) -> float:
+    """Returns the expected seconds of ZooKeeper's steps: servers that start do so at once, others one by one."""
+    rows = [row for row in servers if row["action"] != "unchanged"]
+    each = [(row["action"] in STARTS, typical(row.get("turns_s", []), plan_s, SERVER_S)) for row in rows]
+    return sum(took for starts, took in each if not starts) + max(
+        (took for starts, took in each if starts), default=0.0
+    )
 
 
 def _broker_s(row: Mapping[str, Any], plan_s: float) -> float:

@@ -95,6 +95,10 @@ host_s:
   description: The same of the host's rolls beside these turns.
   type: list
   returned: always
+install_s:
+  description: The same of installations of a release on the host, which no look is noted with.
+  type: list
+  returned: always
 rest_s:
   description: The same of deploys beside rolls, if this host notes it.
   type: list
@@ -126,13 +130,13 @@ def durations(path: str | None, unit: str) -> dict[str, list[list[float | None]]
     try:
         told = json.loads(Path(path or "").read_text(encoding="utf-8"))
         turns = told.get("units", {}).get(unit, [])
-        found = {"turns_s": turns, "host_s": told.get("host", []), "rest_s": told.get("rest", [])}
+        found = {"turns_s": turns, **{f"{key}_s": told.get(key, []) for key in ("host", "install", "rest")}}
         return {
             key: [[float(took), look_s and float(look_s)] for took, look_s in values]
             for key, values in found.items()
         }
     except (OSError, ValueError, TypeError, AttributeError):
-        return {"turns_s": [], "host_s": [], "rest_s": []}
+        return {"turns_s": [], "host_s": [], "install_s": [], "rest_s": []}
 
 
 def start_of(params: dict[str, Any]) -> float | None:

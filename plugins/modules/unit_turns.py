@@ -23,8 +23,11 @@ options:
     description: Seconds of each unit's turn, which are a part of host_s.
     type: dict
     default: {}
+  install_s:
+    description: Seconds that the installation of a release took on the host.
+    type: float
   rest_s:
-    description: Seconds that the deploy took beside all hosts' rolls. One host notes it.
+    description: Seconds that the deploy took beside all hosts' rolls and installations. One host notes it.
     type: float
   look_s:
     description: Seconds that the looks of a plan took in the same run, by which those of other runs are scaled.
@@ -64,6 +67,8 @@ def noted(told: Any, params: dict[str, Any]) -> dict[str, Any]:
     return {
         "units": {**units, **{unit: _longer(units.get(unit), each, look_s) for unit, each in turns.items()}},
         "host": _longer(before.get("host"), own_s, look_s),
+        # A machine's processor and disk, which no look measures.
+        "install": _longer(before.get("install"), params["install_s"], None),
         "rest": _longer(before.get("rest"), params["rest_s"], look_s),
     }
 
@@ -79,6 +84,7 @@ def main() -> None:
             "path": {"type": "path", "required": True},
             "host_s": {"type": "float"},
             "units": {"type": "dict", "default": {}},
+            "install_s": {"type": "float"},
             "rest_s": {"type": "float"},
             "look_s": {"type": "float"},
         },

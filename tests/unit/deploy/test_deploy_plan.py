@@ -14,13 +14,13 @@ info = load("plugins/modules/planned_files_info.py")
 plans = load("plugins/filter/deploy_plan.py")
 
 AIM = {"between": "BROKER", "listeners": ["PLAINTEXT", "BROKER"]}
-NO_NOTE = {"units": {}, "host_s": None, "rest_s": None, "look_s": None}
+NO_NOTE = {"units": {}, "host_s": None, "install_s": None, "rest_s": None, "look_s": None}
 SETTINGS = {"salt": "s", "release": "1.0", "unreached": [], "canary_s": 10, "plan_s": 10.0}
 
 
 def looked(is_new=False, diff=(), **more):
     same = {"/etc/b.properties": "aa", "/etc/b.env": "bb", "running": "cc"}
-    durations = {"start_s": 1.0, "turns_s": [], "host_s": [], "rest_s": []}
+    durations = {"start_s": 1.0, "turns_s": [], "host_s": [], "install_s": [], "rest_s": []}
     return {
         "is_new": is_new,
         "diff": list(diff),
@@ -209,6 +209,39 @@ def test_each_server_of_zookeeper_has_what_a_deploy_would_do_with_it(state, memb
     assert not row["refused"]
 
 
+def test_steps_of_zookeeper_take_as_long_as_the_last_ones_and_servers_start_at_once():
+    rows = [{"action": "restart", "turns_s": [[5.0, None]], "id": n} for n in (1, 2)]
+    others = [
+        {"action": "new", "turns_s": [], "id": 3},
+        {"action": "start", "turns_s": [[4.0, None]], "id": 4},
+    ]
+    assert plans.servers_s(rows, 10.0) == 10
+    assert plans.servers_s([*rows, *others], 10.0) == 10 + plans.SERVER_S
+    assert plans.servers_s([{**rows[0], "action": "unchanged"}], 10.0) == 0
+
+
+def test_a_plan_that_restarts_servers_is_measured_if_their_steps_are():
+    measured = {"turns_s": [[8.0, None]], "host_s": [[2.0, None]], "rest_s": [[30.0, 10.0]]}
+    brokers = host(1, looked(**measured), outdated=1)
+    found = {"diff": [], "wanted": {}, "found": {}, "turns_s": [[6.0, 10.0]]}
+    (row,) = plans.server_actions([server("changed", [1]) | {"zookeeper_planned": found}], ["h1"])
+    plan = plan_of(brokers, servers=[row])
+    assert (plan["parts_s"]["zookeeper"], plan["is_measured"]) == (6.0, True)
+    assert "1 restart and 1 step of ZooKeeper, about" in plan_table.summary(plan)
+    (row,) = plans.server_actions([server("changed", [1])], ["h1"])
+    assert not plan_of(brokers, servers=[row])["is_measured"]
+
+
+def test_an_installation_takes_as_long_as_the_slowest_hosts_last_ones():
+    hosts = [host(n, looked(install_s=[[took, None]]), outdated=1) for n, took in ((1, 12.0), (2, 14.0))]
+    for each in hosts:
+        each["broker_seen"]["installed"] = False
+    assert plan_of(*hosts)["parts_s"]["install"] == 14
+    never = host(3, looked(), outdated=1)
+    never["broker_seen"]["installed"] = False
+    assert plan_of(*hosts, never)["parts_s"]["install"] == plans.INSTALL_S
+
+
 # -- files and notes
 
 
@@ -254,12 +287,15 @@ def test_a_host_keeps_how_long_its_last_turns_took(tmp_path):
     assert notes == {
         "units": {"u": [[n, 9.0] for n in (2, 3, 4, 5, 6)]},
         "host": [[2.5, 9.0]] * 5,
+        "install": [],
         "rest": [[40.0, None]],
     }
+    longer = turns.noted(notes, {**NO_NOTE, "install_s": 12.0, "look_s": 9.0})
+    assert longer["install"] == [[12.0, None]], "no look says how quick a host's disk is"
     assert turns.noted({"units": 3, "host": {}}, {**NO_NOTE, "host_s": 1.0})["host"] == [[1.0, None]]
     file = tmp_path / "turns.json"
     file.write_text(json.dumps(notes))
     assert info.durations(str(file), "u")["turns_s"][0] == [2, 9]
     for damaged in ("", "[]", '{"host": ["x"]}', '{"units": []}'):
         file.write_text(damaged)
-        assert info.durations(str(file), "u") == {"turns_s": [], "host_s": [], "rest_s": []}
+        assert info.durations(str(file), "u") == {"turns_s": [], "host_s": [], "install_s": [], "rest_s": []}

@@ -176,8 +176,8 @@ def test_a_units_limits_are_those_of_the_inventory_and_memory_has_none_without(p
     lines = set(rendered(path, **known | {f"{prefix}_{name}": value for name, value in given.items()}))
     assert {"MemoryHigh=3G", "MemoryMax=4G"} <= lines
     limits = {"TasksMax=99", "LogRateLimitBurst=7"}
-    assert (
-        limits <= lines or (prefix == "journal_shipper" and {"TasksMax=64", "LogRateLimitBurst=1000"} <= lines)
+    assert limits <= lines or (
+        prefix == "journal_shipper" and {"TasksMax=64", "LogRateLimitBurst=1000"} <= lines
     )
 
 
