@@ -11,9 +11,11 @@ import signal
 import subprocess
 import sys
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
 
+import pyspark
 import pytest
 
 from lab import Lab
@@ -21,11 +23,13 @@ from rig.processes import ManagedProcess
 from rig.wait import wait_until
 from sparkctl.master import fetch_view
 from tests.support import cached_job
+from tests.support.deploying import changed
 from tests.support.fabric import ROOT, fab, fab_ok, submitted
 from tests.support.lab_cluster import LAB_ENV, running_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(1200)]
 
+HOSTS = ("h1", "h2", "h3")
 SECRET = "sesame-of-the-test-42"
 MORE = f"""
 spark_master: {{hosts: {{h2: }}}}
@@ -37,6 +41,8 @@ spark_workers:
 UNIT = "landline-spark-worker"
 MASTER = "org.apache.spark.deploy.master.Master"
 JOB = Path(cached_job.__file__)
+# What is upgraded is unpacked here; the lab's own Spark is a mount that nobody writes to.
+UNPACKED = "/opt/spark-unpacked"
 
 
 @pytest.fixture(scope="module")
@@ -236,3 +242,83 @@ def test_all_daemons_restart_and_a_job_is_ended_by_its_name(deployed, lab, share
 
 def masters(lab, host):
     return lab.run(host, f"pgrep --full {MASTER}", check=False).stdout
+
+
+def spark_archive_of(version, path):
+    """The Spark of this checkout, packed as `make spark-archive` does, but with another version."""
+    packed = Path(pyspark.__file__).parent
+    said = path / "version.py"
+    said.write_text(f"__version__: str = '{version}'\n")
+
+    def kept(entry):
+        return None if entry.name == "pyspark/version.py" or "__pycache__" in entry.name else entry
+
+    with tarfile.open(path / "spark.tar.gz", "w:gz", compresslevel=1) as archive:
+        archive.add(said, "pyspark/version.py")
+        archive.add(packed, "pyspark", filter=kept)
+    return path / "spark.tar.gz"
+
+
+def executors(lab, host):
+    found = lab.run(host, "pgrep --full --list-full CoarseGrainedExecutorBackend", check=False).stdout
+    return [line for line in found.splitlines() if "java" in line]
+
+
+@pytest.fixture
+def unpacked(deployed, lab, inventory):
+    """All hosts have a Spark of their own disks, which runs; the function changes what the inventory says of it."""
+    more = inventory / "3-unpacked.yml"
+
+    def becomes(**variables):
+        more.write_text(json.dumps({"all": {"vars": {"spark_home": UNPACKED, **variables}}}))
+
+    fab_ok("stop")
+    for host in HOSTS:
+        lab.run(host, f"rm -rf {UNPACKED}* && cp -a /opt/spark {UNPACKED}")
+    becomes()
+    deploy(inventory)
+    fab_ok("start")
+    yield becomes
+    fab("stop")
+    with suppress(FileNotFoundError):
+        more.unlink()
+    deploy(inventory)
+    for host in HOSTS:
+        lab.run(host, f"rm -rf {UNPACKED}*")
+
+
+def test_the_daemons_and_a_job_run_on_the_version_that_an_upgrade_brought(
+    unpacked, lab, shared, inventory, tmp_path
+):
+    unpacked(spark_archive=str(spark_archive_of("99.0.0", tmp_path)))
+    refused = " ".join(deploy(inventory, code=2).split())
+    for host in HOSTS:
+        assert f"Spark {pyspark.__version__} runs on {host} and is to become 99.0.0" in refused
+    fab_ok("stop")
+    deploy(inventory)
+    for host in HOSTS:
+        found = lab.run(host, f"cat {UNPACKED}/version.py {UNPACKED}.old/version.py").stdout
+        assert re.findall(r"'(.*)'", found) == ["99.0.0", pyspark.__version__]
+        # Nothing of what ran before is used.
+        lab.run(host, f"rm -rf {UNPACKED}.old")
+    fab_ok("start")
+    wait_until(lambda: leads(lab, "h1"), timeout=60)
+    site = shared / "upgraded"
+    site.mkdir()
+    site.chmod(0o2777)
+    upgraded = submitted(str(JOB), [str(site)], tmp_path / "upgraded.log", cores=4)
+    try:
+        computes(upgraded, site)
+        where = computed(site)
+        assert where
+        for host in where:
+            commands = executors(lab, host)
+            assert commands
+            assert all(f"{UNPACKED}/jars/" in command for command in commands)
+        (site / "go").touch()
+        wait_until(lambda: not upgraded.running, timeout=200, interval=0.5, what=upgraded.log_tail)
+        assert upgraded.exit_code == 0, upgraded.log_tail()
+        assert (site / "sum").read_text() == str(sum(range(cached_job.NUMBERS)))
+    finally:
+        end(upgraded)
+    assert set(changed(deploy(inventory)).values()) == {0}
