@@ -1,22 +1,27 @@
-"""The playbooks of an operator's day two on hosts as operators have them (operators_hosts), under load, with the
-history checker beside them: each ends early, once by ^C and once because ssh is lost, and the next run completes it.
+"""The playbooks of an operator's days on hosts as operators have them (operators_hosts): each ends early, once by ^C
+and once because ssh is lost, and the next run completes it. All but the first deploy are under load, with the history
+checker beside them.
 
 Four hosts of this module's own; the fourth is spare until it takes the place of one that dies. A walk by hand takes
 more rounds, or those of a run before: ROUNDS=5 SEED=123.
 """
 
+import json
 import os
 import random
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pyspark
 import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.anomalies import summary
 from chaos.load import Load, LoadPlan, findings
+from lab import Bind, image
 from rig.topics import await_leaders, create_topic, delete_topics, isr_sizes, partition_replicas
 from rig.wait import wait_until
 from rig.wire import cluster_view
@@ -25,9 +30,10 @@ from tests.support.deploying import changed, interrupted, make
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
 from tests.support.operators_hosts import DISKS, prepare, service_address, ssh_may_be_lost
+from tests.support.package_repository import SOURCE, download
 from tests.support.sample_inventory import filled_in, make_with
 
-pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 ROUNDS = int(os.environ.get("ROUNDS", "1"))
 SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 1 << 16)
@@ -43,13 +49,27 @@ SETTINGS = {
 }
 SPARE = "kafka-d"
 A_TASK = r"^TASK \["
+# So many tasks has a deploy of everything at the least, and so many what does a plan.
+OF_A_DEPLOY = 180
+OF_A_PLAN = 100
+PYSPARK, PACKAGES = Path(pyspark.__file__).parent, "/srv/packages"
+NEWLY_LISTED = {
+    "landline_topic_defaults": {"replication_factor": 3},
+    "landline_topics": [
+        {"name": "listed", "partitions": 6, "configs": {"retention.ms": 604800000}},
+        {"name": "listed-too", "partitions": 2, "configs": {"cleanup.policy": "compact"}},
+        {"name": "unlisted", "state": "absent"},
+    ],
+    "landline_broker_configs": [{"configs": {"log.cleaner.backoff.ms": 16000}}],
+}
 
 
 class Site:
-    """The hosts, their inventory, and the load."""
+    """The hosts, their inventory, and the load, which begins when they are deployed."""
 
-    def __init__(self, lab, inventory: Path, load: Load, bootstrap: str) -> None:
-        self.lab, self.inventory, self.load, self.bootstrap = lab, inventory, load, bootstrap
+    def __init__(self, lab, inventory: Path, bootstrap: str) -> None:
+        self.lab, self.inventory, self.bootstrap = lab, inventory, bootstrap
+        self.load: Load | None = None
         self._draws = random.Random(SEED)
         print(f"SEED={SEED}")
 
@@ -67,21 +87,35 @@ class Site:
         with ssh_may_be_lost(self.lab) as lose:
             interrupted(argv, A_TASK, at, lose if how == "lost ssh" else None)
 
-    def walked(self, verb, *more, book=None, arguments=(), tasks=0):
-        """A dry run, runs that end early, and one that completes what they began. What that said."""
+    def walked(self, verb, *more, book=None, arguments=(), tasks=0, first: Callable[[], object] = int):
+        """A dry run, runs that end early, and one that completes what they began, each after what comes `first`. What
+        the last one said.
+        """
         said = " ".join(arguments)
         if not tasks:
             dry = self.play(verb, *more, arguments=f"{said} --check")
             tasks = len(re.findall(A_TASK, dry, re.MULTILINE))
         for _ in range(ROUNDS):
             for how in ("^C", "lost ssh"):
+                first()
                 self.ended_early(tasks, how, book or verb, *arguments)
+        first()
         done = self.play(verb, *more, arguments=said)
-        self.load.await_progress(100, timeout_s=120)
+        if self.load is not None:
+            self.load.await_progress(100, timeout_s=120)
         return done
 
-    def processes(self):
-        show = "systemctl show --property=MainPID --value 'landline-broker@*'"
+    def set(self, **settings) -> None:
+        """Sets variables of all hosts; a dict adds to the one that is there."""
+        path = self.inventory.parent / "group_vars" / "all.yml"
+        there = yaml.safe_load(path.read_text())
+        for name, value in settings.items():
+            there[name] = there.get(name, {}) | value if isinstance(value, dict) else value
+        path.write_text(yaml.safe_dump(there, width=1000))
+
+    def processes(self, unit="landline-broker@*"):
+        """Of each host, when it began too: hosts have the same numbers."""
+        show = f"systemctl show --property=MainPID,ExecMainStartTimestampMonotonic '{unit}'"
         return [self.lab.run(host.name, show).stdout for host in self.lab.hosts[:3]]
 
     def spread(self, topic):
@@ -91,23 +125,28 @@ class Site:
 
 
 def with_a_spare(lab, hosts: Path) -> None:
-    """The fourth host, in no group yet but known."""
+    """The fourth host, in no group yet but known; and Prometheus on another one."""
     inventory = yaml.safe_load(hosts.read_text())
     spare = lab.hosts[3]
     variables = {"ansible_host": spare.address, "landline_address": service_address(spare)}
     inventory["all"].setdefault("hosts", {})[SPARE] = variables
-    for group in [name for name in inventory["all"]["children"] if name.startswith("spark")]:
-        del inventory["all"]["children"][group]
+    inventory["all"]["children"]["prometheus"] = {"hosts": {"kafka-b": {}}}
     hosts.write_text(yaml.safe_dump(inventory))
-    settings = hosts.parent / "group_vars" / "all.yml"
-    settings.write_text(yaml.safe_dump(yaml.safe_load(settings.read_text()) | SETTINGS, width=1000))
+    source = SOURCE.format(path=PACKAGES)
+    for host in lab.hosts:
+        lab.run(host.name, f"echo '{source}' >/etc/apt/sources.list && rm -rf /etc/apt/sources.list.d")
 
 
 @pytest.fixture(scope="module")
-def site(archives, tmp_path_factory):
+def bare(archives, tmp_path_factory):
+    """The hosts, on which nothing is deployed."""
     directory = tmp_path_factory.mktemp("operator")
     make("wheelhouse")  # for which the network in here is no use
-    with lab_session("daytwo", hosts=4) as lab, pytest.MonkeyPatch.context() as environment:
+    packages = tmp_path_factory.mktemp("packages")
+    packages.chmod(0o755)  # for apt's own user
+    download(["prometheus"], image.ensure(print), packages)
+    binds = [Bind(str(PYSPARK), "/opt/spark"), Bind(str(packages), PACKAGES)]
+    with lab_session("daytwo", hosts=4, binds=binds) as lab, pytest.MonkeyPatch.context() as environment:
         prepare(lab)
         with lab.inside():
             three = type("Three", (), {"hosts": lab.hosts[:3], "files": lab.files})
@@ -115,11 +154,26 @@ def site(archives, tmp_path_factory):
             with_a_spare(lab, hosts)
             environment.setenv("LANDLINE_INVENTORY", str(hosts))
             environment.setenv("ANSIBLE_SSH_CONTROL_PATH_DIR", f"{lab.files.sockets}/operator")
-            make_with(hosts, "deploy", quick=False)
             bootstrap = ",".join(host_port(service_address(host), BROKER_PORT) for host in lab.hosts[:3])
-            with Load(bootstrap, PLAN, directory / "load", run="day") as load:
-                load.await_progress(100, timeout_s=120)
-                yield Site(lab, hosts, load, bootstrap)
+            site = Site(lab, hosts, bootstrap)
+            site.set(**SETTINGS)
+            yield site
+
+
+@pytest.fixture(scope="module")
+def site(bare, tmp_path_factory):
+    """The hosts with a cluster under load."""
+    bare.play("deploy")
+    with Load(bare.bootstrap, PLAN, tmp_path_factory.mktemp("load"), run="day") as bare.load:
+        bare.load.await_progress(100, timeout_s=120)
+        yield bare
+
+
+def test_a_first_deploy_that_ends_early_is_completed(bare):
+    bare.walked("deploy", tasks=OF_A_DEPLOY)
+    assert set(changed(bare.play("deploy")).values()) == {0}
+    assert sorted(cluster_view(service_address(bare.lab.hosts[0]), BROKER_PORT).ports) == [1, 2, 3]
+    assert bare.lab.run("h2", "systemctl is-active prometheus").stdout.strip() == "active"
 
 
 def all_on(bootstrap, topic, broker):
@@ -127,6 +181,57 @@ def all_on(bootstrap, topic, broker):
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 6, replica_assignment=[[broker]] * 6)])[topic].result(60)
     await_leaders(bootstrap, topic, 6)
+
+
+def test_a_deploy_of_everything_that_ends_early_is_completed(site):
+    """ZooKeeper's servers and the brokers are rolled, and the hosts are under load meanwhile."""
+    before, servers_before = site.processes(), site.processes("zookeeper")
+    site.set(
+        zookeeper_properties={"snapCount": 50000},
+        broker_properties={"num.partitions": 2},
+        prometheus_scrape_interval_s=7,
+        spark_defaults={"spark.ui.retainedJobs": 200},
+    )
+    site.walked("deploy", tasks=OF_A_DEPLOY)
+    assert not set(site.processes()) & set(before)
+    assert not set(site.processes("zookeeper")) & set(servers_before)
+    wanted = {
+        "grep -qx snapCount=50000 /etc/zookeeper/landline.cfg": site.lab.hosts[:3],
+        "grep -qx num.partitions=2 /etc/landline/broker-*.properties": site.lab.hosts[:3],
+        "grep -q 'scrape_interval: 7s' /etc/prometheus/prometheus.yml": site.lab.hosts[1:2],
+    }
+    for command, hosts in wanted.items():
+        for host in hosts:
+            site.lab.run(host.name, command)
+    assert set(changed(site.play("deploy")).values()) == {0}
+
+
+def test_what_a_plan_says_is_completed_by_the_next_plan_if_it_ends_early(site, tmp_path):
+    file = tmp_path / "plan.json"
+    before = site.processes()
+    site.set(broker_properties={"num.partitions": 3}, zookeeper_properties={"snapCount": 60000})
+
+    def plan():
+        site.play("plan", f"PLAN={file}")
+        return json.loads(file.read_text())
+
+    assert [row["action"] for row in plan()["brokers"]] == ["restart"] * 3
+    site.walked("apply", f"PLAN={file}", arguments=[f"-elandline_plan={file}"], tasks=OF_A_PLAN, first=plan)
+    assert not set(site.processes()) & set(before)
+    found = plan()
+    assert {row["action"] for row in found["brokers"] + found["zookeeper"]} == {"unchanged"}
+
+
+def test_lists_of_topics_that_end_early_are_brought_about_by_the_next_run(site):
+    create_topic(site.bootstrap, "unlisted", 1, 3)
+    site.set(**NEWLY_LISTED)
+    said = site.walked("topics", arguments=["-elandline_topics_delete=unlisted"])
+    assert set(changed(site.play("topics")).values()) == {0}, said
+    assert len(isr_sizes(site.bootstrap, "listed")) == 6
+    assert len(isr_sizes(site.bootstrap, "listed-too")) == 2
+    assert "unlisted" not in AdminClient({"bootstrap.servers": site.bootstrap}).list_topics(timeout=30).topics
+    site.set(landline_topics=[])
+    delete_topics(site.bootstrap, {"listed", "listed-too"})
 
 
 def test_a_restart_that_ends_early_is_completed(site):
