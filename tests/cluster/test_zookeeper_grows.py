@@ -351,6 +351,11 @@ def test_one_server_becomes_five_and_three_others_below_brokers_that_lose_nothin
         alone = {"book": "playbooks/zookeeper.yml", "more": ()}
         ensemble.measured("`zookeeper`: one server becomes five", load, *HOSTS, **alone)
         assert_on(ensemble, tree, *HOSTS)
+        said = ensemble.refused(*OTHERS)
+        assert "brokers that run know no server that stays: landline-broker@" in said
+        assert "Put h4, h5 back into the group zookeeper" in said
+        assert_on(ensemble, tree, *HOSTS)
+        ensemble.measured("`deploy`: the brokers learn of the five", load, *HOSTS)
         ensemble.measured("`deploy`: five servers become three others, and the brokers roll", load, *OTHERS)
         assert_on(ensemble, tree, *OTHERS)
         assert all(line.count(":2181") == 3 for line in properties(ensemble))
