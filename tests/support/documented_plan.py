@@ -45,6 +45,7 @@ class Verb:
 VERBS: Final = {
     "test": Verb(PART),
     "unit": Verb(PART),
+    "differential": Verb(PART),
     "docs-test": Verb(PART),
     "lint": Verb(PART),
     "cluster-up": Verb("made the cluster that the others are run on"),
