@@ -64,6 +64,7 @@ def elections(lab, broker_id):
     return [int(json.loads(line)["__MONOTONIC_TIMESTAMP"]) for line in lines]
 
 
+@pytest.mark.day_two
 def test_a_dry_run_shows_a_change_where_it_is_and_restarts_nothing(lab, cluster):
     """The change is one host's: the others' part is a dry run that has nothing to do."""
     before = {broker: cluster.main_pid(broker) for broker in cluster.broker_ids()}
@@ -123,6 +124,7 @@ def test_a_changed_setting_rolls_one_broker_at_a_time_the_controller_last(lab, c
         assert stopped > ready
 
 
+@pytest.mark.day_two
 def test_a_roll_stops_before_it_harms_and_is_resumed(lab, cluster):
     """Back to the settings the cluster came with, while one host hangs: to stop one more could stop writes."""
     hanging = max(set(cluster.broker_ids()) - {cluster.controller_id()})

@@ -17,11 +17,7 @@ from tests.support.lab_cluster import LAB_ENV
 from tests.support.labs import assert_no_trace, skip_without_hosts
 from tools.inventory import Inventory
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.timeout(1200),
-]
+pytestmark = [pytest.mark.cluster, pytest.mark.day_two, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +83,6 @@ def another_release(directory):
     return told["release"]
 
 
-@pytest.mark.day_two
 def test_a_broker_whose_turn_is_refused_starts_again_as_it_ran_though_its_neighbours_rolled(lab, tmp_path):
     note = "/var/lib/landline/broker-2/.landline-session"
     lab.run("h1", f"sed --in-place 's/^session.id=1/session.id=2/' {note}")  # as if another had its id

@@ -283,6 +283,7 @@ def test_many_faults_are_named_in_one_run_and_nothing_is_changed(lab, inventory:
     assert [lab.run(host.name, WRITTEN).stdout for host in lab.hosts] == [""] * 3
 
 
+@pytest.mark.day_two
 def test_a_disk_that_fills_up_under_a_release_stops_the_run_and_the_next_one_completes_it(
     lab, inventory: Path
 ):
@@ -343,6 +344,7 @@ def restarted_since(lab, pids) -> list[int]:
     return [n for n, pid in main_pids(lab).items() if pid != pids[n]]
 
 
+@pytest.mark.day_two
 def test_a_release_that_is_slow_goes_back_by_itself_and_no_other_broker_is_touched(lab, inventory: Path):
     before, pids = runs(lab), main_pids(lab)
     with slow_next_release(lab, inventory):
@@ -434,6 +436,7 @@ def planned(inventory, file, settings):
     return json.loads(file.read_text()), done.stdout
 
 
+@pytest.mark.day_two
 def test_a_plan_is_what_is_done(lab, inventory: Path, tmp_path):
     file = tmp_path / "plan.json"
     settings = '-e \'{"broker_properties": {"num.partitions": 2}}\''

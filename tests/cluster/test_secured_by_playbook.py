@@ -1,5 +1,6 @@
-"""A running cluster is secured by the playbook and back, under load: TLS with given certificates, then logins with
-certificates of its own CA, which another one replaces. Users, ACLs and quotas come by lists, and Spark's jobs log in.
+"""A cluster is secured by its first deploy, with users, ACLs and quotas by lists. Of day two: it goes back under load,
+and is secured again while it runs: TLS with given certificates, then logins with certificates of its own CA, which
+another one replaces. Spark's jobs log in.
 """
 
 import json
@@ -20,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from cryptography import x509
 
 from lab import Bind
-from rig.topics import all_records, create_topic
+from rig.topics import all_records
 from rig.wait import wait_until
 from tests.support import parquet_sink
 from tests.support.certificates import DAY, Authority
@@ -60,6 +61,16 @@ LISTED = {
     "landline_acls": [*SERVICES, BY_ALICE],
     "landline_quotas": [OF_ALICE],
 }
+TOPICS = [
+    {
+        "name": TOPIC,
+        "partitions": PARTITIONS,
+        "replication_factor": 3,
+        "configs": {"min.insync.replicas": "2"},
+    }
+]
+# The directory of the CA that the first deploy makes.
+FIRST_CA = "first-ca"
 PYSPARK = Path(pyspark.__file__).parent
 
 
@@ -112,11 +123,11 @@ class Operator:
         self._lab = lab
         self._directory = directory
 
-    def deploy(self, tags="broker", check=True, **variables):
+    def deploy(self, tags="broker", check=True, ca="ca", **variables):
         path = self._directory / "variables.yml"
         users = variables.pop("users", KNOWN)
         known = {
-            "landline_certificates_dir": str(self._directory / "ca"),
+            "landline_certificates_dir": str(self._directory / ca),
             "landline_users": users,
             "broker_journal_shipper_enabled": True,
             **variables,
@@ -183,6 +194,10 @@ def services(lab):
     return ClientFile.parse(file).librdkafka()
 
 
+def as_reader(login):
+    return {**login, "group.id": "landline.reader"}
+
+
 def as_alice(lab):
     return {**services(lab), "sasl.username": "alice", "sasl.password": ALICE}
 
@@ -243,11 +258,80 @@ def rolled(done):
     return done.stdout.count("Restart it] ***")
 
 
+def test_a_cluster_is_secured_from_its_first_deploy(operator, lab):
+    secured = {"landline_security": "sasl_ssl", **LISTED, **SECURE_HTTP, "landline_topics": TOPICS}
+    done = operator.deploy(tags="zookeeper,broker", ca=FIRST_CA, **secured)
+    assert "user alice: SCRAM-SHA-512 set" in done.stdout
+    assert_no_secret(lab, done)
+    login = services(lab)
+    assert login["security.protocol"] == "SASL_SSL"
+    ports = addresses(lab, SASL_SSL_PORT)
+    with NumberedLoad(ports, TOPIC, PARTITIONS, first=7 * 10**6, settings=login) as load:
+        wait_until(lambda: len(load.acked) > 100, 60)
+    assert load.failed == []
+    assert load.acked <= numbers_in(ports, TOPIC, PARTITIONS, as_reader(login))
+    listening = on_each(lab, "ss --no-header --listening --numeric --tcp")
+    assert not any(f":{port} " in each for port in (BROKER_PORT, SSL_PORT) for each in listening.values())
+
+
+def test_the_services_of_the_hosts_work_and_nobody_else_reads_their_key_and_password(
+    lab, directory, monkeypatch
+):
+    (directory / "http-token").write_text(f"{HTTP_TOKEN}\n")
+    monkeypatch.setenv(http_access.CA_ENV, str(directory / FIRST_CA / "ca.pem"))
+    metrics = f"https://{lab.hosts[0].address}:{HTTP_PORT}/metrics"
+    assert http_access.get(metrics, 10)[0] == 401
+    monkeypatch.setenv(http_access.TOKEN_ENV, str(directory / "http-token"))
+    assert http_access.get(metrics, 10)[0] == 200
+    make("smoke", f"LAB={lab.name}")  # all of it: here a cluster is least like the lab's
+    assert f"SASL_SSL://{lab.hosts[0].address}:{SASL_SSL_PORT}" in make("status", f"LAB={lab.name}").stdout
+    names = "/etc/landline/broker.pem /etc/landline/client.properties /etc/landline/http-tokens"
+    modes = on_each(lab, f"stat --format='%a %U:%G' {names}")
+    assert set(modes.values()) == {"640 root:landline\n" * 3}
+
+
+def test_users_acls_and_quotas_come_and_go_by_lists(operator, lab):
+    secured = {"landline_security": "sasl_ssl", "tags": "broker_access", "ca": FIRST_CA}
+    assert wait_until(lambda: why_not_written(as_alice(lab)) is None, 60)
+    no_acl = {**LISTED, "landline_acls": [*SERVICES, {**BY_ALICE, "state": "absent"}]}
+    once = operator.deploy(**secured, **no_acl).stdout
+    assert "landline_access_delete too" in once
+    assert why_not_written(as_alice(lab)) is None
+    secured["landline_access_delete"] = "alice"
+    operator.deploy(**secured, **no_acl)
+    wait_until(lambda: why_not_written(as_alice(lab)) == KafkaError.TOPIC_AUTHORIZATION_FAILED, 60)
+    gone = {
+        "users": [*KNOWN, {"name": "alice", "state": "absent"}],
+        "landline_acls": no_acl["landline_acls"],
+        "landline_quotas": [{**OF_ALICE, "state": "absent"}],
+    }
+    assert "quota users/alice: producer_byte_rate removed" in operator.deploy(**secured, **gone).stdout
+    with pytest.raises(KafkaException, match=r"_TRANSPORT|_ALL_BROKERS_DOWN|_TIMED_OUT"):
+        AdminClient(as_alice(lab)).list_topics(timeout=10)
+    assert sum(changed(operator.deploy(**secured, **gone).stdout).values()) == 0
+
+
+@pytest.mark.day_two
+def test_a_secured_cluster_goes_back_under_load(operator, lab):
+    plain = addresses(lab, BROKER_PORT)
+    with NumberedLoad(plain, TOPIC, PARTITIONS, first=6 * 10**6) as load:
+        done = operator.deploy(ca=FIRST_CA)
+        wait_until(lambda: len(load.acked) > 100, 60)
+    assert rolled(done) == 3 * len(HOSTS)
+    assert load.failed == []
+    found = numbers_in(plain, TOPIC, PARTITIONS)
+    assert load.acked <= found
+    assert 7 * 10**6 in found, "what was written before"
+    assert on_each(lab, "ls /etc/landline/http-tokens 2>/dev/null || true") == dict.fromkeys(HOSTS, "")
+    assert set(changed(operator.deploy().stdout).values()) == {0}
+    make("smoke", f"LAB={lab.name}", f"TEST_ARGS={SMOKE}")
+
+
+@pytest.mark.day_two
 def test_a_running_cluster_gets_tls_under_load_with_given_certificates(operator, lab, given):
     """A client of the listener that comes is served from the moment that the first broker has it."""
     operator.deploy(tags="zookeeper,broker,spark")
     plain, ssl_ = addresses(lab, BROKER_PORT), addresses(lab, SSL_PORT)
-    create_topic(plain, TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
     for host in HOSTS:
         given.issue(host)
     trusting = {"security.protocol": "SSL", "ssl.ca.pem": given.above.pem.decode()}
@@ -271,6 +355,7 @@ def test_a_running_cluster_gets_tls_under_load_with_given_certificates(operator,
     assert_no_secret(lab, done)
 
 
+@pytest.mark.day_two
 def test_clients_move_from_tls_to_logins_under_load(operator, lab, given, directory):
     """The CA's directory gets the CA that the brokers trust already: so their certificates change while they run."""
     (directory / "ca").mkdir()
@@ -305,26 +390,6 @@ def test_clients_move_from_tls_to_logins_under_load(operator, lab, given, direct
     assert set(changed(operator.deploy(**secured).stdout).values()) == {0}
 
 
-def as_reader(login):
-    return {**login, "group.id": "landline.reader"}
-
-
-def test_the_services_of_the_hosts_work_and_nobody_else_reads_their_key_and_password(
-    lab, directory, monkeypatch
-):
-    (directory / "http-token").write_text(f"{HTTP_TOKEN}\n")
-    monkeypatch.setenv(http_access.CA_ENV, str(directory / "ca" / "ca.pem"))
-    metrics = f"https://{lab.hosts[0].address}:{HTTP_PORT}/metrics"
-    assert http_access.get(metrics, 10)[0] == 401
-    monkeypatch.setenv(http_access.TOKEN_ENV, str(directory / "http-token"))
-    assert http_access.get(metrics, 10)[0] == 200
-    make("smoke", f"LAB={lab.name}")  # all of it: here a cluster is least like the lab's
-    assert f"SASL_SSL://{lab.hosts[0].address}:{SASL_SSL_PORT}" in make("status", f"LAB={lab.name}").stdout
-    names = "/etc/landline/broker.pem /etc/landline/client.properties /etc/landline/http-tokens"
-    modes = on_each(lab, f"stat --format='%a %U:%G' {names}")
-    assert set(modes.values()) == {"640 root:landline\n" * 3}
-
-
 @pytest.mark.day_two
 def test_a_job_of_spark_reads_and_writes_with_the_login_of_the_services(lab, shared, tmp_path, monkeypatch):
     monkeypatch.setenv(LAB_ENV, lab.name)
@@ -353,6 +418,7 @@ def presented(lab):
     }
 
 
+@pytest.mark.day_two
 def test_another_ca_replaces_the_cas_without_a_restart_under_load(operator, lab):
     before, running, old = presented(lab), pids(lab), services(lab)
     with NumberedLoad(old["bootstrap.servers"], TOPIC, PARTITIONS, first=4 * 10**6, settings=old) as by_old:
@@ -373,40 +439,3 @@ def test_another_ca_replaces_the_cas_without_a_restart_under_load(operator, lab)
     assert by_old.acked | by_both.acked <= found
     with pytest.raises(KafkaException, match=r"_TRANSPORT|_ALL_BROKERS_DOWN|_TIMED_OUT|_SSL"):
         AdminClient(old).list_topics(timeout=10)
-
-
-def test_users_acls_and_quotas_come_and_go_by_lists(operator, lab):
-    secured = {"landline_security": "sasl_ssl", "tags": "broker_access"}
-    assert wait_until(lambda: why_not_written(as_alice(lab)) is None, 60)
-    no_acl = {**LISTED, "landline_acls": [*SERVICES, {**BY_ALICE, "state": "absent"}]}
-    once = operator.deploy(**secured, **no_acl).stdout
-    assert "landline_access_delete too" in once
-    assert why_not_written(as_alice(lab)) is None
-    secured["landline_access_delete"] = "alice"
-    operator.deploy(**secured, **no_acl)
-    wait_until(lambda: why_not_written(as_alice(lab)) == KafkaError.TOPIC_AUTHORIZATION_FAILED, 60)
-    gone = {
-        "users": [*KNOWN, {"name": "alice", "state": "absent"}],
-        "landline_acls": no_acl["landline_acls"],
-        "landline_quotas": [{**OF_ALICE, "state": "absent"}],
-    }
-    assert "quota users/alice: producer_byte_rate removed" in operator.deploy(**secured, **gone).stdout
-    with pytest.raises(KafkaException, match=r"_TRANSPORT|_ALL_BROKERS_DOWN|_TIMED_OUT"):
-        AdminClient(as_alice(lab)).list_topics(timeout=10)
-    assert sum(changed(operator.deploy(**secured, **gone).stdout).values()) == 0
-
-
-@pytest.mark.day_two
-def test_a_secured_cluster_goes_back_under_load(operator, lab):
-    plain = addresses(lab, BROKER_PORT)
-    with NumberedLoad(plain, TOPIC, PARTITIONS, first=6 * 10**6) as load:
-        done = operator.deploy()
-        wait_until(lambda: len(load.acked) > 100, 60)
-    assert rolled(done) == 3 * len(HOSTS)
-    assert load.failed == []
-    found = numbers_in(plain, TOPIC, PARTITIONS)
-    assert load.acked <= found
-    assert {0, 10**6, 5 * 10**6} < found  # and what was written before
-    assert on_each(lab, "ls /etc/landline/http-tokens 2>/dev/null || true") == dict.fromkeys(HOSTS, "")
-    assert set(changed(operator.deploy().stdout).values()) == {0}
-    make("smoke", f"LAB={lab.name}", f"TEST_ARGS={SMOKE}")
