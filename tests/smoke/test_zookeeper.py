@@ -184,7 +184,7 @@ def test_a_brokers_registration_says_where_it_is(zookeeper, broker):
     assert (registered["host"], registered["port"]) == (plain[0] if plain else (None, -1))
     assert registered["version"] == 5
     # Replicas are spread over these, and consumers read from their own.
-    assert registered["rack"] == setting(broker.host, "broker_rack", default=broker.host)
+    assert registered["rack"] == properties(broker)["broker.rack"]
 
 
 def test_all_brokers_follow_the_registered_controller(zookeeper, cluster):

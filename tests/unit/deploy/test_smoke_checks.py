@@ -44,6 +44,7 @@ class Nodes:
                 "host": host,
                 "port": port,
                 "version": 5,
+                "rack": "r1",
             }
         )
 
@@ -120,12 +121,18 @@ def test_the_limits_of_a_zookeeper_server_are_its_hosts(site, monkeypatch):
     ],
     ids=["plain", "secured", "other-listeners", "host-without-plaintext", "other-address"],
 )
-def test_a_broker_is_registered_with_the_listeners_of_its_file(site, monkeypatch, file, nodes, is_right):
+def test_a_broker_is_registered_with_the_listeners_and_the_rack_of_its_file(
+    site, monkeypatch, file, nodes, is_right
+):
     site()
-    monkeypatch.setattr(checks, "properties", lambda _: {"advertised.listeners": file})
+    written = {"advertised.listeners": file, "broker.rack": "r1"}
+    monkeypatch.setattr(checks, "properties", lambda _: written)
     broker = Broker("h1", 1, "192.0.2.1", 9092, 8092, 9091)
     if is_right:
         checks.test_a_brokers_registration_says_where_it_is(nodes, broker)
+        written["broker.rack"] = "r2"
+        with pytest.raises(AssertionError):
+            checks.test_a_brokers_registration_says_where_it_is(nodes, broker)
     else:
         with pytest.raises(AssertionError):
             checks.test_a_brokers_registration_says_where_it_is(nodes, broker)
