@@ -33,14 +33,25 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first: workers that share out files would else wait for the last one's."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Files with slow tests come first: workers that share out files would else wait for the last one's. Tests that the
+    file ``LEAVE_OUT`` names are not run.
+    """
+    if left_out := os.environ.get("LEAVE_OUT"):
+        names = set(Path(left_out).read_text(encoding="utf-8").splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in names])
+        items[:] = [item for item in items if item.nodeid not in names]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Notes what failed in the file ``TEST_SUMMARY``, for the last lines of a run of many stages."""
+    """Notes what failed in the file ``TEST_SUMMARY``, for the last lines of a run of many stages, and what passed in
+    ``NOTE_PASSED``, for one that leaves it out.
+    """
+    if noted := os.environ.get("NOTE_PASSED"):
+        passed = [report.nodeid for report in terminalreporter.stats.get("passed", [])]
+        Path(noted).write_text("".join(f"{name}\n" for name in passed), encoding="utf-8")
     if summary := os.environ.get("TEST_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as lines:
             for outcome in ("failed", "error"):
