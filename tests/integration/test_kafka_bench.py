@@ -32,7 +32,7 @@ from rig.zookeeper import ZooKeeperServer
 from tests.conftest import PEERS
 from tests.support.peers import Peer
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PARTITIONS = 3
 TINY = 0.01
@@ -62,9 +62,18 @@ SHORT_SUITES = [
     for suite in SUITES
     if suite.stage in WARM or suite.name in {"kept", "security"}
 ]
+# Workloads of one suite differ by a number: of many every third, and all with PEERS=all.
+MANY = 4
+
+
+def some(suite: Suite) -> Suite:
+    step = 1 if len(PEERS) > 1 or suite.name in CHOSEN or len(suite.workloads) < MANY else 3
+    return replace(suite, workloads=suite.workloads[::step])
+
+
 # A load is the same code whoever bears it, and a JVM bears the tiny ones slowly: of each suite one.
 SUITES_OF = {
-    Target.LANDLINE: SHORT_SUITES,
+    Target.LANDLINE: [some(suite) for suite in SHORT_SUITES],
     Target.KAFKA: [
         replace(suite, workloads=suite.workloads[:1])
         for suite in SHORT_SUITES
