@@ -13,7 +13,7 @@ PLAYBOOKS = DOCUMENT.parents[1] / "playbooks"
 # Parts of others, and what is for labs alone.
 NOT_RUN_BY_OPERATORS = {"inventory", "security", "quorum", "refused", "compare"}
 # Their tests run them under load; the figures that are kept are of runs before that.
-NOT_MEASURED_YET = {"preflight", "broker", "spark", "prometheus", "zookeeper"}
+NOT_MEASURED_YET = {"preflight", "broker", "spark", "prometheus"}
 FIGURES = {
     "name": "x",
     "whole": {"took_s": 1.5, "records": 12345},
