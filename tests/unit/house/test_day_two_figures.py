@@ -12,8 +12,6 @@ KEPT = DOCUMENT.parent / "figures"
 PLAYBOOKS = DOCUMENT.parents[1] / "playbooks"
 # Parts of others, and what is for labs alone.
 NOT_RUN_BY_OPERATORS = {"inventory", "security", "quorum", "refused", "compare"}
-# Their tests run them under load; the figures that are kept are of runs before that.
-NOT_MEASURED_YET = {"preflight", "broker", "spark", "prometheus"}
 FIGURES = {
     "name": "x",
     "whole": {"took_s": 1.5, "records": 12345},
@@ -36,7 +34,7 @@ def test_each_playbook_was_run_under_load_and_has_its_figures():
         for row in json.loads(file.read_text())["rows"]:
             measured |= {name.replace("-", "_") for name in re.findall("^`([a-z-]+)`", row.get("what", ""))}
     there = {book.stem for book in PLAYBOOKS.glob("*.yml")}
-    assert there - NOT_RUN_BY_OPERATORS - measured <= NOT_MEASURED_YET
+    assert there - NOT_RUN_BY_OPERATORS - measured == set()
 
 
 def test_a_table_has_a_line_for_each_row_and_its_units():
