@@ -30,7 +30,7 @@ def error_of_a_plan(lab, file, tags, **variables):
     return error, said, plan
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def unmeasured(lab):
     """Those of before were beside other tests. A first one leaves what the next ones are measured by."""
     for host in lab.hosts:
