@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 
 from tests.support.deploy_code import ROOT, load
 from tests.support.plays import played
+from tests.support.unit_exposure import asks_systemd, judged
 
 kernel = load("plugins/modules/kernel_settings.py")
 # In tenths, of ten.
@@ -181,7 +181,7 @@ def test_a_units_limits_are_those_of_the_inventory_and_memory_has_none_without(p
     )
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
+@asks_systemd
 @pytest.mark.parametrize(
     "path",
     [
@@ -196,21 +196,13 @@ def test_a_unit_is_exposed_less_than_2(path, tmp_path):
     unit = tmp_path / Path(path).stem.replace("@", "@1")
     # systemd looks at the program's path alone.
     unit.write_text("\n".join(re.sub(r"^(Exec\w+)=.*[^\\]$", r"\1=/bin/true", line) for line in lines))
-    judge = [
-        "systemd-analyze",
-        "security",
-        "--no-pager",
-        "--offline=true",
-        f"--threshold={MOST_EXPOSED}",
-        unit,
-    ]
-    done = subprocess.run(judge, capture_output=True, text=True, check=False)
+    done = judged(unit, MOST_EXPOSED)
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
     assert "Overall exposure level" in done.stdout
     unit.write_text(
         unit.read_text().replace("ProtectSystem=strict\n", "").replace("CapabilityBoundingSet=\n", "")
     )
-    assert subprocess.run(judge, capture_output=True, check=False).returncode != 0
+    assert judged(unit, MOST_EXPOSED).returncode != 0
 
 
 @pytest.mark.parametrize(

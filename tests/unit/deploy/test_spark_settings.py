@@ -1,13 +1,13 @@
 """The role spark's settings: what becomes of its variables, and which are refused before anything is touched."""
 
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from jinja2 import Environment, FileSystemLoader
+
+from tests.support.unit_exposure import asks_systemd, judged
 
 ROOT = Path(__file__).parents[3]
 ROLE = ROOT / "roles/spark"
@@ -111,24 +111,16 @@ def unit(name, directory):
     return path
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
+@asks_systemd
 @pytest.mark.parametrize("name", ["master", "worker", "worker@", "history"])
 def test_a_unit_is_exposed_less_than_4(name, tmp_path):
     path = unit(f"landline-spark-{name}.service", tmp_path)
-    command = [
-        "systemd-analyze",
-        "security",
-        "--no-pager",
-        "--offline=true",
-        f"--threshold={MOST_EXPOSED}",
-        path,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = judged(path, MOST_EXPOSED)
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
     assert "Overall exposure level" in done.stdout
     text = path.read_text()
     path.write_text(text.replace("ProtectSystem=strict\n", "").partition("NoNewPrivileges")[0])
-    assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+    assert judged(path, MOST_EXPOSED).returncode != 0
 
 
 def test_each_worker_of_a_host_has_a_port_and_a_directory_of_its_own(tmp_path):
