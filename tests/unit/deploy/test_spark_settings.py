@@ -1,20 +1,14 @@
 """The role spark's settings: what becomes of its variables, and which are refused before anything is touched."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import yaml
 from jinja2 import Environment, FileSystemLoader
 
+from tests.support.deploy_code import ROOT, load
 from tests.support.unit_exposure import asks_systemd, judged
 
-ROOT = Path(__file__).parents[3]
 ROLE = ROOT / "roles/spark"
-sys.path.append(str(ROOT / "plugins/filter"))
-
-from spark import spark_addresses, spark_problems, spark_properties, spark_property, spark_url, spark_version  # noqa: E402
-
+filters = load("plugins/filter/spark.py")
 SECRET = "sesame-open-the-door"
 MOST_EXPOSED = 40  # in tenths
 
@@ -26,45 +20,47 @@ def settings(**changes):
 
 
 def test_a_secret_is_asked_for_and_everything_is_encrypted():
-    found = spark_properties(settings(secret=SECRET))
+    found = filters.spark_properties(settings(secret=SECRET))
     assert found["spark.authenticate"] == found["spark.network.crypto.enabled"] == "true"
     assert found["spark.authenticate.secret"] == SECRET
-    assert "spark.authenticate" not in spark_properties(settings())
+    assert "spark.authenticate" not in filters.spark_properties(settings())
 
 
 def test_a_port_without_authentication_is_closed_with_and_without_a_secret():
     for secret in ("", SECRET):
-        assert spark_properties(settings(secret=secret))["spark.master.rest.enabled"] == "false"
+        assert filters.spark_properties(settings(secret=secret))["spark.master.rest.enabled"] == "false"
 
 
 def test_event_logs_go_where_the_history_server_reads_them():
-    found = spark_properties(settings(event_log_dir="/srv/all/spark-events"))
+    found = filters.spark_properties(settings(event_log_dir="/srv/all/spark-events"))
     assert (
         found["spark.eventLog.dir"]
         == found["spark.history.fs.logDirectory"]
         == "file:///srv/all/spark-events"
     )
-    assert spark_properties(settings(event_log_dir="hdfs://n/e"))["spark.eventLog.dir"] == "hdfs://n/e"
-    assert not any("eventLog" in key for key in spark_properties(settings()))
+    assert (
+        filters.spark_properties(settings(event_log_dir="hdfs://n/e"))["spark.eventLog.dir"] == "hdfs://n/e"
+    )
+    assert not any("eventLog" in key for key in filters.spark_properties(settings()))
 
 
 def test_masters_keep_their_state_in_zookeeper():
-    found = spark_properties(settings(recovery_mode="ZOOKEEPER", zookeeper="a:2181,b:2181"))
+    found = filters.spark_properties(settings(recovery_mode="ZOOKEEPER", zookeeper="a:2181,b:2181"))
     assert found["spark.deploy.recoveryMode"] == "ZOOKEEPER"
     assert found["spark.deploy.zookeeper.url"] == "a:2181,b:2181"
 
 
 def test_lines_of_ones_own_take_precedence_and_are_spelled_as_spark_reads_them():
     own = {"spark.decommission.enabled": False, "spark.executor.cores": 2}
-    found = spark_properties(settings(defaults=own))
+    found = filters.spark_properties(settings(defaults=own))
     assert (found["spark.decommission.enabled"], found["spark.executor.cores"]) == ("false", "2")
-    assert spark_property("a\\b\nc") == "a\\\\b\\nc"
+    assert filters.spark_property("a\\b\nc") == "a\\\\b\\nc"
 
 
 def test_a_version_is_what_pyspark_says_of_itself():
-    assert spark_version("# Licensed\n__version__: str = '4.0.0'\n") == "4.0.0"
-    assert spark_version('__version__ = "3.5.1"') == "3.5.1"
-    assert spark_version("tar: No such file") == ""
+    assert filters.spark_version("# Licensed\n__version__: str = '4.0.0'\n") == "4.0.0"
+    assert filters.spark_version('__version__ = "3.5.1"') == "3.5.1"
+    assert filters.spark_version("tar: No such file") == ""
 
 
 def test_masters_are_found_by_the_address_that_the_other_hosts_use():
@@ -72,7 +68,7 @@ def test_masters_are_found_by_the_address_that_the_other_hosts_use():
         {"inventory_hostname": "h1", "ansible_host": "192.0.2.1", "spark_address": "fd00::1"},
         {"inventory_hostname": "h2"},
     ]
-    assert spark_url(spark_addresses(hosts), 7077) == "spark://[fd00::1]:7077,h2:7077"
+    assert filters.spark_url(filters.spark_addresses(hosts), 7077) == "spark://[fd00::1]:7077,h2:7077"
 
 
 @pytest.mark.parametrize(
@@ -90,10 +86,10 @@ def test_masters_are_found_by_the_address_that_the_other_hosts_use():
     ],
 )
 def test_settings_that_cannot_work_are_refused_without_telling_the_secret(changes, words):
-    (problem,) = spark_problems(settings(**changes))
+    (problem,) = filters.spark_problems(settings(**changes))
     assert words in problem
     assert SECRET not in problem
-    assert spark_problems(settings()) == []
+    assert filters.spark_problems(settings()) == []
 
 
 def unit(name, directory):
