@@ -150,6 +150,14 @@ def archive_of(version, path):
     return path / f"{version}.tar.gz"
 
 
+def directory_of_a_job(shared, name):
+    """Where a job writes, on all hosts, as whoever it runs as."""
+    path = shared / name
+    path.mkdir()
+    path.chmod(0o2777)
+    return path
+
+
 def test_a_job_outlives_its_master_and_keeps_the_blocks_of_a_worker_that_is_taken_away(
     deployed, lab, shared, inventory, job, tmp_path
 ):
@@ -222,9 +230,7 @@ def test_all_daemons_restart_and_a_job_is_ended_by_its_name(deployed, lab, share
     pids = {host: masters(lab, host) for host in ("h1", "h2")}
     fab_ok("restart", base="h2")
     assert all(masters(lab, host) not in ("", was) for host, was in pids.items())
-    site = shared / "ended"
-    site.mkdir()
-    site.chmod(0o2777)
+    site = directory_of_a_job(shared, "ended")
     doomed = submitted(str(JOB), [str(site)], tmp_path / "doomed.log", cores=2)
     try:
         computes(doomed, site)
@@ -303,9 +309,7 @@ def test_the_daemons_and_a_job_run_on_the_version_that_an_upgrade_brought(
         lab.run(host, f"rm -rf {UNPACKED}.old")
     fab_ok("start")
     wait_until(lambda: leads(lab, "h1"), timeout=60)
-    site = shared / "upgraded"
-    site.mkdir()
-    site.chmod(0o2777)
+    site = directory_of_a_job(shared, "upgraded")
     upgraded = submitted(str(JOB), [str(site)], tmp_path / "upgraded.log", cores=4)
     try:
         computes(upgraded, site)
