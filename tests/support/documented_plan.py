@@ -50,7 +50,7 @@ VERBS: Final = {
     "lint": Verb(PART),
     "cluster-up": Verb("made the cluster that the others are run on"),
     "cluster-down": Verb("ends the cluster that the others are run on"),
-    "apply": Verb("rolls for minutes; tests/cluster/test_sample_inventory.py does"),
+    "apply": Verb("rolls for minutes; tests/cluster/test_releases.py does"),
     "restart": Verb(
         "rolls for minutes; tests/cluster/test_playbooks_under_load.py and tests/cluster/test_rolls.py do"
     ),

@@ -11,7 +11,9 @@ from pathlib import Path
 import yaml
 
 from lab import Lab
+from sparkctl.inventory import host_port
 from tests.support.deploying import ROOT, make
+from tests.support.lab_cluster import BROKER_PORT
 from tests.support.next_release import NEXT, VERSION
 from tests.support.operators_hosts import DISKS, SSH_PORT, service_address, ssh_options
 
@@ -46,6 +48,11 @@ def filled_in(lab: Lab, directory: Path, archives: Path) -> Path:
     }
     settings.write_text(settings.read_text() + yaml.safe_dump(more, width=1000))
     return hosts
+
+
+def bootstrap_servers(lab: Lab) -> str:
+    """Where its clients begin."""
+    return ",".join(host_port(service_address(host), BROKER_PORT) for host in lab.hosts)
 
 
 def make_with(
