@@ -15,6 +15,8 @@ from rig.zookeeper import ZooKeeperServer
 from tests.support.compiled import LeaveOutStandIns, is_compiled, leave_out_what_patches_compiled_code
 from tests.support.peers import Peer, PeerKind
 
+# So that a failure shows what was compared. Before it is imported.
+pytest.register_assert_rewrite("tests.support.valid_answers")
 # What an example takes says nothing of the code: other tests have the CPUs.
 settings.register_profile(
     "untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.network.connection import OUT_OF_TURN, Connection
 from broker.network.crowd import CROWD_NS, Crowd
-from broker.network.shares import DEAR_NS, DEAR_TURN_NS, VISIT_NS
+from broker.network.shares import DEAR_NS, DEAR_TURN_NS, VISIT_NS, asked_after, cost_after
 
 # Connections of the crowd whose responses are sent in a row.
 _BURST: Final = 16
@@ -118,3 +118,16 @@ class OutOfTurn:
         """Called when the connection is closed."""
         self.dear.pop(connection, None)
         self.crowd.remove(connection)
+
+
+def note_cost(connection: Connection, cpu_ns: int, spent_ns: int) -> None:
+    """Records what a visit cost. ``cpu_ns``: the thread's CPU time before the frames, 0 if not measured; ``spent_ns``:
+    wall-clock time on a complete request, 0 without one.
+    """
+    if cpu_ns:
+        used_ns = time.thread_time_ns() - cpu_ns
+        connection.cost_ns = cost_after(connection.cost_ns, used_ns)
+        if spent_ns:
+            connection.asked_ns = asked_after(connection.asked_ns, used_ns)
+    else:  # wall-clock time may include the work of other threads
+        connection.asked_ns = spent_ns

@@ -27,12 +27,12 @@ from broker.network.cut_off import tell_if_cut_off
 from broker.network.guests import Guest, Guests
 from broker.network.logins import took_frame
 from broker.network.new_connections import NewConnections
-from broker.network.out_of_turn import OutOfTurn
+from broker.network.out_of_turn import OutOfTurn, note_cost
 from broker.network.request_channel import ConnectionInfo, Dispatch, Request, Verdict
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.request_times import RequestTimes
 from broker.network.sasl import SaslListeners
-from broker.network.shares import DEAR_NS, DearAddresses, asked_after, cost_after
+from broker.network.shares import DEAR_NS, DearAddresses
 from broker.network.slow_readers import DELETED_FILE_MS
 from broker.network.stalled import StalledRequests
 from broker.network.sweep import Sweep, in_the_way
@@ -333,7 +333,7 @@ class Processor:
             self._mark(connection)
         connection.settle(self._shared)
         if cpu_ns or 0 < spent_ns < connection.asked_ns:
-            _note_cost(connection, cpu_ns, spent_ns)
+            note_cost(connection, cpu_ns, spent_ns)
 
     def _hold(self, connection: Connection, request: Request, verdict: Verdict) -> None:
         if not request.done:
@@ -487,16 +487,3 @@ class Processor:
         """
         for connection in in_the_way(self._connections.values(), self._quotas):
             self._close(connection)
-
-
-def _note_cost(connection: Connection, cpu_ns: int, spent_ns: int) -> None:
-    """``cpu_ns``: the thread's CPU time before the frames, 0 if not measured; ``spent_ns``: wall-clock time on a
-    complete request, 0 without one.
-    """
-    if cpu_ns:
-        used_ns = time.thread_time_ns() - cpu_ns
-        connection.cost_ns = cost_after(connection.cost_ns, used_ns)
-        if spent_ns:
-            connection.asked_ns = asked_after(connection.asked_ns, used_ns)
-    else:  # wall-clock time may include the work of other threads
-        connection.asked_ns = spent_ns

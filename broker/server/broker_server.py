@@ -29,12 +29,10 @@ from broker.controller.topic_admin import TopicAdmin
 from broker.log.errors import LoadCancelled, LogDirError
 from broker.log.loading.load_progress import LoadProgress
 from broker.metrics.registry import Metrics
-from broker.network import metrics as network_metrics
 from broker.network.acceptor import BindError
 from broker.record.inspection import Depth
 from broker.replication.log_dir_failures import LogDirFailureHandler
 from broker.server import assembly, last_log_dir
-from broker.server import metrics as server_metrics
 from broker.server.apis.context import ApiContext
 from broker.server.apis.table import Apis
 from broker.server.auto_topics import AutoTopicCreation
@@ -58,6 +56,7 @@ from broker.server.registration.session_file import SessionFile
 from broker.server.replication_service import ReplicationService
 from broker.server.reports import Parts, Reports
 from broker.server.security_parts import SecurityParts, start_tokens
+from broker.server.stats import register_stats
 from broker.server.stopping.handover import hand_over_leadership
 from broker.server.zookeeper_access import access_of
 from broker.utils.clock import SYSTEM_CLOCK, Clock
@@ -65,7 +64,6 @@ from broker.utils.compiled import compiled_by
 from broker.utils.heap import HeapKeeper
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.timer import Timer
-from broker.zookeeper import metrics as zookeeper_metrics
 from broker.zookeeper.cluster_store import ClusterStore
 from broker.zookeeper.store import Cancelled, Store, StoreError
 
@@ -415,22 +413,19 @@ class BrokerServer:
         )
         steps.undo_by("Healthcheck", healthcheck.shutdown)
         healthcheck.startup()
-        self._register_stats()
-
-    def _register_stats(self) -> None:
-        """Kafka's registerStats, the last step: each package registers its metrics."""
-        network_metrics.register_metrics(self.metrics, self._sockets)
-        self._security.register_metrics(self.metrics)
-        self.replication.register_metrics(self.metrics)
-        zookeeper_metrics.register_metrics(
-            self.metrics, self.store.store, self.config.int("zookeeper.session.timeout.ms")
-        )
-        is_zookeeper = self._given_store is None
-        zookeeper_metrics.register_servers(
-            self.metrics, assembly.make_zookeeper_servers(self.config, self._clock, is_zookeeper=is_zookeeper)
-        )
-        server_metrics.register_metrics(
-            self.metrics, self.keeper, self.metadata_cache, self._handlers.clients, self._apis
+        register_stats(
+            self.metrics,
+            self._apis,
+            config=self.config,
+            clock=self._clock,
+            store=self.store,
+            is_zookeeper=self._given_store is None,
+            keeper=self.keeper,
+            cache=self.metadata_cache,
+            sockets=self._sockets,
+            security=self._security,
+            replication=self.replication,
+            pool=self._handlers.clients,
         )
 
     def _advertised(self) -> list[Endpoint]:

@@ -20,8 +20,7 @@ import structlog
 from kazoo import exceptions as zk_errors
 from kazoo.client import KazooClient
 from kazoo.interfaces import IAsyncResult
-from kazoo.protocol.serialization import Create as CreateRequest
-from kazoo.protocol.states import KazooState, ZnodeStat
+from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL
 
@@ -32,24 +31,21 @@ from broker.zookeeper.connect_string import parse_connect_string
 from broker.zookeeper.kazoo_connection import KazooConnection
 from broker.zookeeper.kazoo_handler import Handler, LastWarning
 from broker.zookeeper.kazoo_values import to_acl, to_kazoo_acl, to_stat, to_store_error
+from broker.zookeeper.multi import multi_result, start_multi
 from broker.zookeeper.multi_read import MultiRead
 from broker.zookeeper.session_end import Session
 from broker.zookeeper.silence import Silence
 from broker.zookeeper.store import (
     ANY_VERSION,
     Cancelled,
-    Check,
     ConnectionLossError,
     ConnectTimeoutError,
-    Create,
-    Delete,
     NodeExistsError,
     NoNodeError,
     Op,
     OpResult,
     SessionEvent,
     SessionExpiredError,
-    SetData,
     Stat,
     StoreError,
     UnimplementedError,
@@ -70,7 +66,6 @@ PIPELINE_DEPTH = 100
 # in memory, more than once: an answer of 25 MB ends a server with a heap of 128 MB. It accepts no request
 # larger than one MiB.
 READ_TOGETHER = 50
-EPHEMERAL_FLAG, SEQUENCE_FLAG = 1, 2
 
 _STATE_NAMES = {
     KazooState.CONNECTED: "CONNECTED",
@@ -225,7 +220,7 @@ class ZooKeeperStore:
 
     def multi_many(self, batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
         raw = self._pipeline([(ops[0].path, partial(self._start_multi, ops)) for ops in batches])
-        return [self._multi_result(ops, results) for ops, results in zip(batches, raw, strict=True)]
+        return [multi_result(ops, results, self._relative) for ops, results in zip(batches, raw, strict=True)]
 
     def get_many(self, paths: Sequence[str], *, small: bool = False) -> list[tuple[bytes, Stat] | None]:
         nodes: list[tuple[bytes, Stat] | None] = []
@@ -429,39 +424,7 @@ class ZooKeeperStore:
         return result
 
     def _start_multi(self, ops: Sequence[Op]) -> IAsyncResult:
-        transaction = self._client.transaction()
-        for op in ops:
-            path = self._absolute(op.path)
-            match op:
-                case Create():
-                    # kazoo's own method cannot create a node without data.
-                    flags = EPHEMERAL_FLAG * op.ephemeral | SEQUENCE_FLAG * op.sequence
-                    request = CreateRequest(path, op.data or None, self._acls_of(op.path), flags)
-                    transaction.operations.append(request)
-                case SetData():
-                    transaction.set_data(path, op.data, op.version)
-                case Delete():
-                    transaction.delete(path, op.version)
-                case Check():
-                    transaction.check(path, op.version)
-        return transaction.commit_async()
-
-    def _multi_result(self, ops: Sequence[Op], results: Any) -> list[OpResult] | StoreError:
-        if isinstance(results, StoreError):
-            return results
-        converted: list[OpResult] = []
-        for index, (op, result) in enumerate(zip(ops, results, strict=True)):
-            if isinstance(result, zk_errors.RolledBackError):
-                continue  # a later one failed and says why
-            if isinstance(result, Exception):
-                return to_store_error(result, op.path, index)
-            converted.append(self._op_result(result))
-        return converted
-
-    def _op_result(self, result: Any) -> OpResult:
-        if isinstance(result, str):
-            return self._relative(result)
-        return to_stat(result) if isinstance(result, ZnodeStat) else None
+        return start_multi(self._client.transaction(), ops, self._absolute, self._acls_of)
 
     def _dispatch(self) -> None:
         while (event := self._events.get()) is not None:
