@@ -1,5 +1,5 @@
-"""What a release meets on its way to the hosts of the sample inventory: a disk that fills up, its own slowness, data
-that an older one cannot read, and a run that ends at any task.
+"""What a release meets on its way to the hosts of the sample inventory: a disk that fills up, its own slowness, a plan,
+and a run that ends at any task.
 
 In a lab of this module's own, with hosts as operators have them (operators_hosts).
 """
@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from rig.topics import create_topic
-from rig.wait import wait_until
 from tests.support.deploying import changed, interrupted
 from tests.support.labs import lab_session
-from tests.support.next_release import NEWER_FORMAT, NEXT, OLDER_FORMAT, VERSION
+from tests.support.next_release import NEXT, VERSION
 from tests.support.numbered_load import NumberedLoad, numbers_in
 from tests.support.operators_hosts import prepare, ssh_may_be_lost
 from tests.support.sample_inventory import (
@@ -165,26 +164,6 @@ def test_a_first_broker_that_nobody_has_watched_to_the_end_is_watched_by_the_nex
     kept = [lab.run(host.name, "ls /opt/landline/before", check=False).returncode for host in lab.hosts]
     assert 0 not in kept
     assert set(changed(deploy(inventory).stdout).values()) == {0}
-
-
-def test_data_that_an_older_release_cannot_read_keeps_it_away_until_it_is_written_as_before(
-    lab, inventory: Path
-):
-    deploy(inventory, f"-e landline_version={NEXT}")
-    on_one = ["--limit kafka-a", f"-e landline_version={NEXT}"]
-    deploy(inventory, *on_one, f"-e '{json.dumps({'broker_properties': NEWER_FORMAT})}'")
-    before = runs(lab)
-    refused = deploy(inventory, f"-e landline_version={VERSION}", check=False)
-    assert refused.returncode != 0
-    assert "-checkpoint has version 1, known is 0" in re.sub(r"\s+", " ", refused.stdout)
-    assert runs(lab) == before
-    deploy(inventory, *on_one, f"-e '{json.dumps({'broker_properties': OLDER_FORMAT})}'")
-    check = (
-        f"/opt/landline/releases/{VERSION}/venv/bin/landline check-config /etc/landline/broker-1.properties"
-    )
-    wait_until(lambda: lab.run(lab.hosts[0].name, check, check=False).returncode == 0, 120)
-    deploy(inventory, f"-e landline_version={VERSION}")
-    assert_all_run(lab, VERSION)
 
 
 def planned(inventory, file, settings):

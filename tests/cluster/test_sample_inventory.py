@@ -5,6 +5,7 @@ operators are (operators_hosts): by ssh at another port behind a bastion. The da
 services have addresses of their own.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from tests.support.elsewhere import Elsewhere
 from tests.support.fabric import fab, fab_ok
 from tests.support.lab_cluster import BROKER_PORT
 from tests.support.labs import lab_session
-from tests.support.next_release import NEXT, VERSION
+from tests.support.next_release import NEWER_FORMAT, NEXT, OLDER_FORMAT, VERSION
 from tests.support.numbered_load import NumberedLoad, numbers_in
 from tests.support.operators_hosts import (
     DISKS,
@@ -295,6 +296,16 @@ def test_the_next_release_is_rolled_out_by_its_collection_and_taken_back_from_wh
         wait_until(lambda: len(load.acked) > 100, 120)
         elsewhere.run("ansible-playbook", *arguments)
         assert_all_run(lab, NEXT)
+        on_one = ["--limit kafka-a", f"-e landline_version={NEXT}"]
+        deploy(inventory, *on_one, f"-e '{json.dumps({'broker_properties': NEWER_FORMAT})}'")
+        before = runs(lab)
+        refused = deploy(inventory, f"-e landline_version={VERSION}", check=False)
+        assert refused.returncode != 0
+        assert "-checkpoint has version 1, known is 0" in re.sub(r"\s+", " ", refused.stdout)
+        assert runs(lab) == before
+        deploy(inventory, *on_one, f"-e '{json.dumps({'broker_properties': OLDER_FORMAT})}'")
+        check = f"/opt/landline/releases/{VERSION}/venv/bin/landline check-config /etc/landline/broker-1.properties"
+        wait_until(lambda: lab.run(lab.hosts[0].name, check, check=False).returncode == 0, 120)
         deploy(inventory, f"-e landline_version={VERSION}", "-e broker_archive_dir=/nonexistent")
         assert_all_run(lab, VERSION)
     assert load.failed == []
