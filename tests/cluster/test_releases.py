@@ -122,8 +122,9 @@ def restarted_since(lab, pids) -> list[int]:
 
 def test_a_release_that_is_slow_goes_back_by_itself_and_no_other_broker_is_touched(lab, inventory: Path):
     before, pids = runs(lab), main_pids(lab)
+    settings = '-e \'{"broker_properties": {"num.partitions": 2}}\''
     with slow_next_release(lab, inventory):
-        done = with_next(inventory, "deploy", check=False)
+        done = with_next(inventory, "deploy", settings=settings, check=False)
     assert done.returncode != 0
     worse = worse_in(done.stdout)
     assert runs(lab) == before
@@ -132,6 +133,8 @@ def test_a_release_that_is_slow_goes_back_by_itself_and_no_other_broker_is_touch
     words = re.sub(r"\s+", " ", done.stdout)
     assert re.search(r"landline\.probe for \d+ s: \d+ records acknowledged, 0 failed, 0 not read", words)
     assert "longest gap" in words
+    # Its files are those from before, to whoever reads them too.
+    assert set(changed(deploy(inventory).stdout).values()) == {0}
 
 
 def test_a_first_broker_that_nobody_has_watched_to_the_end_is_watched_by_the_next_deploy(
