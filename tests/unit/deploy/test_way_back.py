@@ -16,6 +16,8 @@ import pytest
 from tests.support.deploy_code import ROOT
 
 UNIT = "landline-broker@1.service"
+# Another one than that of who runs the tests, where there may be one.
+GROUP = 1 if os.geteuid() == 0 else os.getegid()
 HELD = "broker 1 may not stop: the permit is held by another for broker 2"
 PLAY = f"""
 - hosts: brokers
@@ -74,6 +76,7 @@ class Host:
             "broker_all": "{{ broker_settings | landline.cluster.broker_instances }}",
             "broker_permit_holder": "me",
             "broker_release": "as-it-is",
+            "broker_system_group": str(GROUP),
         }
         # The role has these among its own, which only the command line comes before.
         more = {"broker_unit_dir": str(self._directory / "units"), "broker_ask_s": 0}
@@ -126,6 +129,7 @@ def test_it_goes_back_by_a_permit_of_its_own(host):
         "landline await-return",
     ]
     assert [file.read_text() for file in host.files] == ["old"] * 3
+    assert [file.stat().st_gid for file in host.files[:2]] == [GROUP] * 2, "a broker reads them by its group"
     assert f"{UNIT} on h1 went first and is worse: it is slow. It went back to the release" in words
 
 
