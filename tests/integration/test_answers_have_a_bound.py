@@ -109,7 +109,7 @@ def asked(broker: LandlineStandalone, key: ApiKey, version: int, fields: dict[st
         watcher.join()
     assert victim.longest_s < LATE_S
     assert most - before < GROWN_MIB, f"{before:.0f} MiB grew to {most:.0f}"
-    assert broker.is_ready()
+    wait_until(broker.is_ready)
     return codec.decode(key, version, "response", memoryview(answer)[5:]), len(answer)
 
 

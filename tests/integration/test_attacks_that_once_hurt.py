@@ -97,7 +97,7 @@ def victim(broker: LandlineStandalone) -> Iterator[Victim]:
     with Victim(broker.port) as served:
         yield served
         served.is_served_again()
-    assert broker.is_ready()
+    wait_until(broker.is_ready)
 
 
 def coordinates(client: RawClient) -> bool:
