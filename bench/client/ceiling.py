@@ -7,22 +7,19 @@ with it.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import select
 import socket
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
+from bench.client.bare import bare_server
 from bench.client.connection import Connection
 from rig.brokers import HOST
 
 CONNECTIONS = 3
-START_TIMEOUT_S = 30.0
 REQUEST = b"next"
 
 
@@ -30,7 +27,7 @@ def sendfile_rate(file: Path, answer_bytes: int, total_bytes: int) -> float:
     """The rate, in bytes per second, of answers of ``answer_bytes`` from ``file``, over as many connections
     as for brokers.
     """
-    with _server(file, answer_bytes) as port:
+    with bare_server(serve, file, answer_bytes) as port:
         connections = [Connection(port, answer_bytes + 4096) for _ in range(CONNECTIONS)]
         for connection in connections:
             connection.send(REQUEST)
@@ -44,22 +41,6 @@ def sendfile_rate(file: Path, answer_bytes: int, total_bytes: int) -> float:
             connection.receive()
             connection.close()
     return moved / seconds
-
-
-@contextmanager
-def _server(file: Path, answer_bytes: int) -> Iterator[int]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, file, answer_bytes), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        if not ours.poll(START_TIMEOUT_S):
-            raise TimeoutError("the sendfile server did not start")
-        yield int(ours.recv())
-    finally:
-        process.kill()
-        process.join()
 
 
 def serve(pipe: Pipe, file: Path, answer_bytes: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from bench.client.batches import Batch
@@ -56,41 +57,47 @@ def end_to_end(
     """
     writer, reader = ReadyConnection(port, tls=tls), ReadyConnection(port, FETCH_BYTES + 65536, tls=tls)
     request = produce_request(topic, 0, batch, acks)
-    count = int(per_second * seconds)
-    return _EndToEnd(
-        writer, reader, topic, request, count=count, interval_s=1 / per_second, begin=begin
+    return _OfATopic(
+        writer, reader, request, per_second=per_second, seconds=seconds, topic=topic, begin=begin
     ).run()
 
 
-class _EndToEnd:
-    """One run. A record's offset is its number, counted after the earlier records."""
+class EndToEndLoop(ABC):
+    """One run: sends ``request`` at a fixed rate, and counts what comes back on both connections, which it closes."""
 
     def __init__(
         self,
         writer: ReadyConnection,
         reader: ReadyConnection,
-        topic: str,
         request: bytes,
         *,
-        count: int,
-        interval_s: float,
-        begin: int,
+        per_second: int,
+        seconds: float,
     ) -> None:
-        self._topic = topic
         self._request = request
-        self._error_at = produced_error_at(topic)
-        self._interval = interval_s
-        self._count = count
-        self._begin = begin
+        self._interval = 1 / per_second
+        self._count = int(per_second * seconds)
         self._writer = writer
         self._reader = reader
         self._acked: list[float] = []
         self._read: list[float] = []
         self._start = 0.0
 
+    @abstractmethod
+    def next_request(self, read: int) -> bytes:
+        """What asks for the records that follow ``read`` others."""
+
+    @abstractmethod
+    def records_of(self, answer: memoryview) -> list[int]:
+        """The numbers of the records in an answer to the reader; the first one of the run has 0."""
+
+    @abstractmethod
+    def check(self, answer: memoryview) -> None:
+        """Raises RawClientError if an answer to the writer is no acknowledgement."""
+
     def run(self) -> EndToEnd:
         try:
-            self._reader.send(fetch_request(self._topic, 0, self._begin, FETCH_BYTES))
+            self._reader.send(self.next_request(0))
             self._start = time.perf_counter()
             self._loop()
         finally:
@@ -122,11 +129,40 @@ class _EndToEnd:
     def _receive_records(self) -> None:
         for answer in self._reader.answers():
             now = time.perf_counter()
-            offsets = batch_offsets(answer, read_fetched(answer, self._topic))
-            self._read += [(now - self._due(offset - self._begin)) * US_PER_S for offset in offsets]
-            self._reader.send(fetch_request(self._topic, 0, self._begin + len(self._read), FETCH_BYTES))
+            self._read += [(now - self._due(number)) * US_PER_S for number in self.records_of(answer)]
+            self._reader.send(self.next_request(len(self._read)))
 
     def _receive_acks(self) -> None:
         for answer in self._writer.answers():
             self._acked.append((time.perf_counter() - self._due(len(self._acked))) * US_PER_S)
-            check_produced(answer, self._error_at)
+            self.check(answer)
+
+
+class _OfATopic(EndToEndLoop):
+    """A record's offset is its number, counted after the earlier records."""
+
+    def __init__(
+        self,
+        writer: ReadyConnection,
+        reader: ReadyConnection,
+        request: bytes,
+        *,
+        per_second: int,
+        seconds: float,
+        topic: str,
+        begin: int,
+    ) -> None:
+        super().__init__(writer, reader, request, per_second=per_second, seconds=seconds)
+        self._topic = topic
+        self._begin = begin
+        self._error_at = produced_error_at(topic)
+
+    def next_request(self, read: int) -> bytes:
+        return fetch_request(self._topic, 0, self._begin + read, FETCH_BYTES)
+
+    def records_of(self, answer: memoryview) -> list[int]:
+        offsets = batch_offsets(answer, read_fetched(answer, self._topic))
+        return [offset - self._begin for offset in offsets]
+
+    def check(self, answer: memoryview) -> None:
+        check_produced(answer, self._error_at)

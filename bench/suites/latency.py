@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench import goals
 from bench.client.batches import encode_batch
 from bench.client.latency import end_to_end
+from bench.client.passing_on import passed_on
 from bench.percentiles import summarise
 from bench.results import Better, Goal, Metric
 from bench.visit import Visit
@@ -35,8 +36,11 @@ def latency_workload(
         found, _ = visit.measure(
             lambda: end_to_end(port, topic, batch, rate, visit.seconds(SECONDS), begin=begin)
         )
+        with visit.new_directory() as directory:
+            bare, _ = visit.measure(lambda: passed_on(batch, rate, visit.seconds(SECONDS), directory), ())
         read, acked = summarise(found.read_us), summarise(found.acked_us)
         return {
+            f"{key}.bare_p50": summarise(bare.read_us).p50,
             f"{key}.p50": read.p50,
             f"{key}.p99": read.p99,
             f"{key}.p999": read.p999,
@@ -48,6 +52,7 @@ def latency_workload(
         Metric(f"{key}.p50", f"{title}: p50", "µs", Better.LOWER, goal_p50),
         Metric(f"{key}.p99", f"{title}: p99", "µs", Better.LOWER, goal_p99),
         Metric(f"{key}.p999", f"{title}: p99.9", "µs", Better.LOWER),
+        Metric(f"{key}.bare_p50", f"{title}: a bare server beside it, p50", "µs", Better.LOWER, detail=True),
         Metric(f"{key}.acked_p50", f"{title}, acknowledged: p50", "µs", Better.LOWER),
         Metric(f"{key}.acked_p99", f"{title}, acknowledged: p99", "µs", Better.LOWER),
     )
@@ -59,5 +64,6 @@ SUITE = Suite(
     "End-to-end latency",
     Stage.ONE,
     (latency_workload("latency", "end to end", 1, goals.LATENCY_P50, goals.LATENCY_P99),),
-    f"{PER_SECOND} records of 1 KiB a second, acks=all, one partition; one thread writes and reads.",
+    f"{PER_SECOND} records of 1 KiB a second, acks=all, one partition; one thread writes and reads. A bare server "
+    "only writes a record to a file, acknowledges it and passes it on.",
 )

@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from functools import partial
+from pathlib import Path
 
 import lz4.frame
 import pytest
@@ -14,6 +15,7 @@ import zstandard
 
 from bench.client.batches import BATCH_OVERHEAD, Codec, encode_batch
 from bench.client.lanes import ProduceLane, closing, run_lanes
+from bench.client.passing_on import passed_on
 from bench.client.process import ClientDiedError, ClientProcess
 from bench.client.requests import (
     Fetched,
@@ -147,3 +149,9 @@ def test_a_client_process_that_fails_is_told_as_such() -> None:
         client.go()
         with pytest.raises(ClientDiedError):
             client.result()
+
+
+def test_a_bare_server_acknowledges_each_record_and_passes_it_on(tmp_path: Path) -> None:
+    found = passed_on(encode_batch(1), 200, 0.5, tmp_path)
+    assert len(found.read_us) == len(found.acked_us) == 100
+    assert min(found.read_us + found.acked_us) > 0
