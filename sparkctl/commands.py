@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from sparkctl.inventory import SSH_PORT, Host, SparkCluster
+from sparkctl.inventory import SSH_PORT, Host, SparkCluster, bracketed
 
 EXIT_MARK = "@exit"
 # Exit codes of Spark's status command: 0 running, 1 a pid file without its process, 2 not running.
@@ -150,7 +150,7 @@ def _pid(cluster: SparkCluster, daemon: Daemon) -> str:
 
 
 def _arguments(cluster: SparkCluster, daemon: Daemon) -> list[str]:
-    address, number = daemon.host.peer_address, daemon.number
+    address, number = bracketed(daemon.host.peer_address), daemon.number
     if daemon.role is Role.HISTORY:
         return []
     if daemon.role is Role.MASTER:

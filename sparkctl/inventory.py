@@ -27,9 +27,14 @@ READ_TIMEOUT_S = 60
 SSH_PORT = 22
 
 
+def bracketed(host: str) -> str:
+    """A host as in a URL, and as Spark takes it: an IPv6 address is in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
 def host_port(host: str, port: int) -> str:
-    """``host:port`` as in a URL: an IPv6 address is in brackets."""
-    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+    """``host:port`` as in a URL."""
+    return f"{bracketed(host)}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ END_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """A worker as the master reports it; memory in MiB."""
+    """A worker as the master reports it, an IPv6 address without its brackets; memory in MiB."""
 
     host: str
     state: str
@@ -112,7 +112,7 @@ def view_from(body: Mapping[str, Any], ui_url: str = "") -> MasterView:
     """Parses the JSON of Spark 4.0's ``/json/``."""
     workers = tuple(
         WorkerView(
-            *(w["host"], w["state"], w["cores"], w["coresused"], w["memory"], w["memoryused"]),
+            *(w["host"].strip("[]"), w["state"], w["cores"], w["coresused"], w["memory"], w["memoryused"]),
             urllib.parse.urlsplit(w.get("webuiaddress", "")).port or 0,
         )
         for w in body["workers"]

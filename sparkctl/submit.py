@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkctl.errors import Error, UsageError
+from sparkctl.inventory import bracketed
 from sparkctl.ssh import words_of
 
 # How long a driver that was interrupted may take to end its job: it stops its executors and finishes its event log.
@@ -59,20 +60,21 @@ def address_towards(host: str, port: int) -> str:
 
     Raises ``Error``.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Connecting a datagram socket sends nothing: it only queries the routing table.
-        try:
-            probe.connect((host, port))
-        except OSError as error:
-            raise Error(f"no IPv4 address of this machine is on a route to {host}: {error}") from error
-        return str(probe.getsockname()[0])
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Connecting a datagram socket sends nothing: it only queries the routing table.
+            probe.connect(place)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise Error(f"no address of this machine is on a route to {host}: {error}") from error
 
 
 def command_line(submission: Submission, master_url: str, driver_host: str) -> list[str]:
     """The spark-submit command in client mode, with the pyspark of this Python."""
     settings = {
-        "spark.driver.host": driver_host,
-        "spark.driver.bindAddress": driver_host,
+        "spark.driver.host": bracketed(driver_host),
+        "spark.driver.bindAddress": bracketed(driver_host),
         **(submission.settings or {}),
     }
     confs = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]

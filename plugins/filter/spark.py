@@ -9,7 +9,11 @@ from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.landline.cluster.plugins.module_utils.addresses import host_port, service_address
+from ansible_collections.landline.cluster.plugins.module_utils.addresses import (
+    bracketed,
+    host_port,
+    service_address,
+)
 
 AUTHENTICATED_BY = "spark.authenticate.secret"
 MIN_SECRET = 16
@@ -143,6 +147,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "spark_addresses": spark_addresses,
+            "spark_host": bracketed,
             "spark_authorized": spark_authorized,
             "spark_keys": spark_keys,
             "spark_known": spark_known,

@@ -8,10 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def host_port(host: object, port: int | str) -> str:
-    """Returns host:port as URLs and Kafka's properties have it: an IPv6 address in brackets."""
+def bracketed(host: object) -> str:
+    """Returns a host as it stands in a URL: an IPv6 address in brackets."""
     address = str(host)
-    return f"[{address}]:{port}" if ":" in address and not address.startswith("[") else f"{address}:{port}"
+    return f"[{address}]" if ":" in address and not address.startswith("[") else address
+
+
+def host_port(host: object, port: int | str) -> str:
+    """Returns host:port as URLs and Kafka's properties have it."""
+    return f"{bracketed(host)}:{port}"
 
 
 def service_address(host: Mapping[str, Any]) -> str:

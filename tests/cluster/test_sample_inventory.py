@@ -48,6 +48,7 @@ from tests.support.sample_inventory import (
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PYSPARK = Path(pyspark.__file__).parent
+SUBMIT, PYSPARK_EXAMPLES = "/opt/spark/bin/spark-submit", "/opt/spark/examples/src/main/python"
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +91,7 @@ def test_a_firewall_between_brokers_is_told_of(lab, inventory: Path):
 def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_user_who_becomes_root(
     lab, inventory: Path, tmp_path, monkeypatch
 ):
+    master = f"spark://{host_port(service_address(lab.hosts[0]), 7077)}"
     with sudo_asks(lab) as password, only_the_bastion_is_reached(lab):
         with pytest.raises(OSError):
             cluster_view(lab.hosts[0].address, BROKER_PORT)
@@ -111,6 +113,9 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_use
         shown = make_with(inventory, "status").stdout
         assert shown.count("RunningAs") == 3
         assert fab_ok("status").count("ALIVE") >= 4
+        # On a host of the executors' network, as they have to reach the driver.
+        job = f". /etc/spark/spark-env.sh && {SUBMIT} --master {master} {PYSPARK_EXAMPLES}/pi.py 2"
+        assert "Pi is roughly 3.1" in lab.run("h1", f"runuser -u spark -- bash -c '{job}'").stdout
         fab_ok("stop")
     again = make_with(inventory, "deploy", arguments="--check")
     assert re.findall(r"^kafka-.*changed=(\d+)", again.stdout, re.MULTILINE) == ["0"] * 3

@@ -43,7 +43,6 @@ def filled_in(lab: Lab, directory: Path, archives: Path) -> Path:
         "ansible_ssh_common_args": ssh_options(lab, directory),
         "broker_archive_dir": str(archives),
         "broker_data_dirs": list(DISKS.values()),
-        "spark_address": "{{ ansible_host }}",  # Java's IPv6 is not what is tried here
         "spark_worker_memory": "512m",
     }
     settings.write_text(settings.read_text() + yaml.safe_dump(more, width=1000))

@@ -72,6 +72,13 @@ def test_masters_are_found_by_the_address_that_the_other_hosts_use():
 
 
 @pytest.mark.parametrize(
+    ("address", "given"), [("192.0.2.1", "192.0.2.1"), ("fd00::1", "[fd00::1]"), ("[fd00::1]", "[fd00::1]")]
+)
+def test_a_daemon_is_given_its_address_of_ipv6_in_brackets(address, given):
+    assert filters.FilterModule().filters()["spark_host"](address) == given
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"masters": []}, "The group spark_master has no host"),

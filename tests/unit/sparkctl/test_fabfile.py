@@ -23,12 +23,12 @@ from rich.console import Console
 import fabfile
 from pipeline.options import JournalOptions, journal_options
 from sparkctl import commands, submit
-from sparkctl.commands import Role
+from sparkctl.commands import Daemon, HostResult, Role
 from sparkctl.connection import connect
 from sparkctl.errors import Error, NothingToDo, UsageError
-from sparkctl.inventory import Host, cluster_from, read_inventory
-from sparkctl.launcher import Launcher
-from sparkctl.master import MasterView, fetch_view
+from sparkctl.inventory import Host, SparkCluster, cluster_from, read_inventory
+from sparkctl.launcher import ClusterState, Launcher
+from sparkctl.master import MasterView, fetch_view, view_from
 from sparkctl.table import is_well, status_table
 from tests.support.fake_spark import CLUSTER, NAMES, FakeCluster, FakeConnection, Operator, host
 from tests.support.one_answer import one_answer
@@ -409,6 +409,20 @@ def test_submit_puts_the_jobs_arguments_after_the_job_and_the_drivers_address_be
     ]
 
 
+def test_spark_is_given_addresses_of_ipv6_in_brackets_and_hosts_are_known_without_them() -> None:
+    hosts = [Host(f"h{number}", f"10.0.0.{number}", f"fd00::{number}") for number in (1, 2)]
+    cluster = SparkCluster(hosts[0], (hosts[1],))
+    started = commands.start_command(cluster, Role.WORKER, hosts[1])
+    assert "--host '[fd00::2]' --webui-port 8081 'spark://[fd00::1]:7077'" in started
+    line = submit.command_line(submit.Submission(Path("/p/job.py")), cluster.url, "fd00::9")
+    assert {"spark.driver.host=[fd00::9]", "spark.driver.bindAddress=[fd00::9]"} <= set(line)
+    worker = {"host": "[fd00::2]", "state": "ALIVE", "webuiaddress": "http://[fd00::2]:8081"}
+    worker |= dict.fromkeys(("cores", "coresused", "memory", "memoryused"), 1)
+    view = view_from({"url": cluster.url, "status": "ALIVE", "workers": [worker], "activeapps": []})
+    state = ClusterState(True, {Daemon(Role.WORKER, hosts[1]): HostResult("h2", 0, ())}, view)
+    assert is_well(cluster, state)
+
+
 def test_job_is_found_by_path_and_by_name() -> None:
     by_name = submit.find_job("journal_stream", fabfile.ROOT)
     assert by_name == submit.find_job("pipeline/journal_stream.py", fabfile.ROOT)
@@ -443,8 +457,8 @@ def test_address_towards_loopback_is_loopback() -> None:
 
 
 def test_a_master_without_a_route_is_an_error_that_names_it() -> None:
-    with pytest.raises(Error, match=r"route to ::1"):
-        submit.address_towards("::1", 7077)
+    with pytest.raises(Error, match=r"route to 255\.255\.255\.255"):
+        submit.address_towards("255.255.255.255", 7077)
 
 
 def test_an_interrupted_driver_ends_its_job_itself(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_unit_runs_the_same_daemon_in_the_same_environment(tmp_path, role):
 def unit(rig, role):
     """The environment and program line of a unit of the role, on the master's host, as systemd reads them."""
     settings = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
-    settings |= {"spark_home": str(rig.home), "spark_conf_dir": str(rig.conf), "spark_address": HOSTS[0]}
+    settings |= {"spark_home": str(rig.home), "spark_conf_dir": str(rig.conf), "spark_daemon_host": HOSTS[0]}
     settings["spark_master_url"] = f"spark://{HOSTS[0]}:7077"
     inner = yaml.safe_load((ROLE / "vars/main.yml").read_text())["spark_unit_environment"]
     settings["spark_unit_environment"] = Template(inner).render(settings)
