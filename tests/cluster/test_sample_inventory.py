@@ -113,9 +113,10 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_use
         shown = make_with(inventory, "status").stdout
         assert shown.count("RunningAs") == 3
         assert fab_ok("status").count("ALIVE") >= 4
-        # On a host of the executors' network, as they have to reach the driver.
-        job = f". /etc/spark/spark-env.sh && {SUBMIT} --master {master} {PYSPARK_EXAMPLES}/pi.py 2"
-        assert "Pi is roughly 3.1" in lab.run("h1", f"runuser -u spark -- bash -c '{job}'").stdout
+    # On a host of the executors' network, as they have to reach the driver.
+    job = f". /etc/spark/spark-env.sh && {SUBMIT} --master {master} {PYSPARK_EXAMPLES}/pi.py 2"
+    assert "Pi is roughly 3.1" in lab.run("h1", f"runuser -u spark -- bash -c '{job}'").stdout
+    with only_the_bastion_is_reached(lab):
         fab_ok("stop")
     again = make_with(inventory, "deploy", arguments="--check")
     assert re.findall(r"^kafka-.*changed=(\d+)", again.stdout, re.MULTILINE) == ["0"] * 3
