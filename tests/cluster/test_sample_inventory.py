@@ -48,7 +48,9 @@ from tests.support.sample_inventory import (
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PYSPARK = Path(pyspark.__file__).parent
-SUBMIT, PYSPARK_EXAMPLES = "/opt/spark/bin/spark-submit", "/opt/spark/examples/src/main/python"
+SUBMIT, EXAMPLES = "/opt/spark/bin/spark-submit", "/opt/spark/examples/src/main/python"
+# The workers have no more.
+SMALL = "--conf spark.executor.memory=512m"
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +116,8 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_use
         assert shown.count("RunningAs") == 3
         assert fab_ok("status").count("ALIVE") >= 4
     # On a host of the executors' network, as they have to reach the driver.
-    job = f". /etc/spark/spark-env.sh && {SUBMIT} --master {master} {PYSPARK_EXAMPLES}/pi.py 2"
-    assert "Pi is roughly 3.1" in lab.run("h1", f"runuser -u spark -- bash -c '{job}'").stdout
+    job = f". /etc/spark/spark-env.sh && {SUBMIT} --master {master} {SMALL} {EXAMPLES}/pi.py 2"
+    assert "Pi is roughly 3.1" in lab.run("h1", f"runuser -u spark -- bash -c '{job}'", timeout_s=180).stdout
     with only_the_bastion_is_reached(lab):
         fab_ok("stop")
     again = make_with(inventory, "deploy", arguments="--check")
