@@ -37,6 +37,7 @@ def latency_workload(
             lambda: end_to_end(port, topic, batch, rate, visit.seconds(SECONDS), begin=begin)
         )
         with visit.new_directory() as directory:
+            directory.mkdir()
             bare, _ = visit.measure(lambda: passed_on(batch, rate, visit.seconds(SECONDS), directory), ())
         read, acked = summarise(found.read_us), summarise(found.acked_us)
         return {

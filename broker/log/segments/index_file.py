@@ -198,14 +198,14 @@ class IndexFile:
 
     def _kept_block(self, serial: int, stored: int, field: int, target: int) -> tuple[int, bytes] | None:
         """The block that was read last, and the number of its first entry, if the last entry up to ``target`` lies in
-        it; None if not.
+        it, or there is none; None if not.
         """
         whose, low, block = _kept.get(serial % _KEPT_BLOCKS, _NOBODYS)
         if whose != serial:
             return None
         unpack, size = self._entry.unpack_from, self._size
         high = low + len(block) // size
-        if unpack(block)[field] > target or (
+        if (low and unpack(block)[field] > target) or (
             high < stored and unpack(block, len(block) - size)[field] <= target
         ):
             return None

@@ -82,6 +82,7 @@ def test_finding_a_batch_may_wait_for_the_disk_unless_its_headers_and_index_are_
     log.reader.read(5, 1, end_offset=600, min_one_batch=True)
     assert not log.reader.may_wait(5, 600), "all of it is fresh"
     assert not log.reader.may_wait(5, 9)
+    assert not log.reader.may_wait(0, 600), "it lies before the index's first entry"
     assert asked == []
     clock.now_ms += 60_000
     size = log.size_bytes // 600
