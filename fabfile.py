@@ -30,7 +30,7 @@ from sparkctl import submit as submission
 from sparkctl.commands import Role
 from sparkctl.connection import as_in_shorthand, connect, with_fabrics
 from sparkctl.errors import Error, NothingToDo, UsageError
-from sparkctl.inventory import SparkCluster, cluster_from, read_inventory, read_listing
+from sparkctl.inventory import SparkCluster, cluster_from, host_port, read_inventory, read_listing
 from sparkctl.launcher import Launcher
 from sparkctl.master import MasterView, end, leader_view
 from sparkctl.ssh import words_of
@@ -195,7 +195,7 @@ def status(context: Any) -> None:
         state = control.state()
     console.print(status_table(cluster, state))
     if state.view and cluster.history:
-        address = f"{cluster.history.address}:{cluster.history_port}"
+        address = host_port(cluster.history.peer_address, cluster.history_port)
         console.print(f"pages: {state.view.ui_url}, history http://{address}", markup=False)
     if not is_well(cluster, state):
         raise Exit(code=1)

@@ -36,9 +36,9 @@ def make_session(
     if master is not None:
         builder = builder.master(master)
     if driver_host is not None:
-        builder = builder.config("spark.driver.host", driver_host).config(
-            "spark.driver.bindAddress", driver_host
-        )
+        # Spark takes an address of IPv6 in brackets only.
+        host = f"[{driver_host}]" if ":" in driver_host and not driver_host.startswith("[") else driver_host
+        builder = builder.config("spark.driver.host", host).config("spark.driver.bindAddress", host)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(log_level)
     return session

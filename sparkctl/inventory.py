@@ -7,6 +7,7 @@ variables, and the spark role's own variables where they differ from the role's 
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import subprocess
@@ -30,6 +31,15 @@ SSH_PORT = 22
 def bracketed(host: str) -> str:
     """A host as in a URL, and as Spark takes it: an IPv6 address is in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def in_short(host: str) -> str:
+    """A host as it is compared: an address without brackets, of IPv6 in its shortest form, which Spark may report."""
+    address = host.strip("[]")
+    try:
+        return ipaddress.ip_address(address).compressed
+    except ValueError:  # a name
+        return address
 
 
 def host_port(host: str, port: int) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkctl.errors import Error
+from sparkctl.inventory import in_short
 from sparkctl.tunnel import Tunnel
 
 READ_TIMEOUT_S = 5
@@ -20,7 +21,7 @@ END_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """A worker as the master reports it, an IPv6 address without its brackets; memory in MiB."""
+    """A worker as the master reports it, its host ``in_short``; memory in MiB."""
 
     host: str
     state: str
@@ -68,7 +69,7 @@ class MasterView:
 
     def alive_on(self, host: str) -> int:
         """The number of a host's ALIVE workers."""
-        return sum(worker.host == host and worker.state == "ALIVE" for worker in self.workers)
+        return sum(worker.host == in_short(host) and worker.state == "ALIVE" for worker in self.workers)
 
 
 def leader_view(
@@ -112,7 +113,7 @@ def view_from(body: Mapping[str, Any], ui_url: str = "") -> MasterView:
     """Parses the JSON of Spark 4.0's ``/json/``."""
     workers = tuple(
         WorkerView(
-            *(w["host"].strip("[]"), w["state"], w["cores"], w["coresused"], w["memory"], w["memoryused"]),
+            *(in_short(w["host"]), w["state"], w["cores"], w["coresused"], w["memory"], w["memoryused"]),
             urllib.parse.urlsplit(w.get("webuiaddress", "")).port or 0,
         )
         for w in body["workers"]

@@ -61,7 +61,9 @@ def address_towards(host: str, port: int) -> str:
     Raises ``Error``.
     """
     try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        # Of a name's addresses IPv4's, as the JVMs prefer it.
+        family, _, _, _, place = min(found, key=lambda each: each[0] != socket.AF_INET)
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             # Connecting a datagram socket sends nothing: it only queries the routing table.
             probe.connect(place)

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkctl.commands import Daemon, Role, workers_of
-from sparkctl.inventory import SparkCluster
+from sparkctl.inventory import SparkCluster, in_short
 from sparkctl.launcher import ClusterState
 from sparkctl.master import AppView, MasterView, WorkerView
 
@@ -71,12 +71,13 @@ def _cells(app: AppView) -> tuple[str | Text, ...]:
 
 def _is_of(view: MasterView, address: str) -> bool:
     """Whether a view is that of the master at an address."""
-    return view.url.removeprefix("spark://").rpartition(":")[0].strip("[]") == address
+    return in_short(view.url.removeprefix("spark://").rpartition(":")[0]) == in_short(address)
 
 
 def _registration(daemon: Daemon, state: ClusterState) -> WorkerView | None:
     """The master's latest entry for a worker. An ALIVE one takes precedence over dead entries."""
-    seen = [v for v in state.view.workers if v.host == daemon.host.peer_address] if state.view else []
+    host = in_short(daemon.host.peer_address)
+    seen = [v for v in state.view.workers if v.host == host] if state.view else []
     alive = sorted((view for view in seen if view.state == "ALIVE"), key=lambda view: view.ui_port)
     if len(alive) >= daemon.number:
         return alive[daemon.number - 1]

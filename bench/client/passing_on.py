@@ -1,5 +1,5 @@
-"""Measures this machine's limit for a record on its way to a waiting reader: a server that only writes it to a file,
-acknowledges it and passes it on.
+"""Measures a record's way to a waiting reader without a broker: a server that only writes it to a file, acknowledges it
+and passes it on, in this order, as Landline does.
 
 The same client sends to it as to the brokers, at the same rate, in the same run. It is a Python process of one thread
 too; what a broker takes beside it is the broker's own work.
@@ -54,7 +54,7 @@ class _OfABareServer(EndToEndLoop):
 
 
 def serve(pipe: Pipe, directory: Path, size: int) -> None:
-    """The server's process: one thread, one epoll, requests of ``size`` bytes, until it is killed."""
+    """The server's process: one thread, one epoll, requests of ``size`` bytes, until its client goes."""
     listener = socket.create_server((HOST, 0))
     pipe.send(listener.getsockname()[1])
     writer, reader = (_connected(listener) for _ in range(2))
@@ -66,9 +66,11 @@ def serve(pipe: Pipe, directory: Path, size: int) -> None:
         while True:
             for ready, _ in poll.poll():
                 if ready == reader.fileno():
-                    reader.recv(MOST)  # it waits for the next one
+                    if not reader.recv(MOST):  # else it waits for the next one
+                        return
                     continue
-                writer.recv_into(record, size, socket.MSG_WAITALL)
+                if not writer.recv_into(record, size, socket.MSG_WAITALL):
+                    return
                 NUMBER.pack_into(record, LENGTH.size, number)
                 os.pwrite(file.fileno(), record, number * size)
                 writer.send(ACK)

@@ -38,7 +38,7 @@ def latency_workload(
         )
         with visit.new_directory() as directory:
             directory.mkdir()
-            bare, _ = visit.measure(lambda: passed_on(batch, rate, visit.seconds(SECONDS), directory), ())
+            bare = passed_on(batch, rate, visit.seconds(SECONDS), directory)
         read, acked = summarise(found.read_us), summarise(found.acked_us)
         return {
             f"{key}.bare_p50": summarise(bare.read_us).p50,

@@ -116,7 +116,9 @@ def test_the_sample_with_hosts_put_in_makes_a_cluster_through_a_bastion_by_a_use
         assert shown.count("RunningAs") == 3
         assert fab_ok("status").count("ALIVE") >= 4
     # On a host of the executors' network, as they have to reach the driver.
-    job = f". /etc/spark/spark-env.sh && {SUBMIT} --master {master} {SMALL} {EXAMPLES}/pi.py 2"
+    driver = host_port(service_address(lab.hosts[0]), 0).removesuffix(":0")
+    known = f"--conf spark.driver.host={driver} --conf spark.driver.bindAddress={driver} {SMALL}"
+    job = f". /etc/spark/spark-env.sh && {SUBMIT} --master {master} {known} {EXAMPLES}/pi.py 2"
     assert "Pi is roughly 3.1" in lab.run("h1", f"runuser -u spark -- bash -c '{job}'", timeout_s=180).stdout
     with only_the_bastion_is_reached(lab):
         fab_ok("stop")

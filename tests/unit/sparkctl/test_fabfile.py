@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -416,6 +417,8 @@ def test_spark_is_given_addresses_of_ipv6_in_brackets_and_hosts_are_known_withou
     assert "--host '[fd00::2]' --webui-port 8081 'spark://[fd00::1]:7077'" in started
     line = submit.command_line(submit.Submission(Path("/p/job.py")), cluster.url, "fd00::9")
     assert {"spark.driver.host=[fd00::9]", "spark.driver.bindAddress=[fd00::9]"} <= set(line)
+    hosts[1] = Host("h2", "10.0.0.2", "fd00:0:0::0002")  # Spark may report it in another form
+    cluster = SparkCluster(hosts[0], (hosts[1],))
     worker = {"host": "[fd00::2]", "state": "ALIVE", "webuiaddress": "http://[fd00::2]:8081"}
     worker |= dict.fromkeys(("cores", "coresused", "memory", "memoryused"), 1)
     view = view_from({"url": cluster.url, "status": "ALIVE", "workers": [worker], "activeapps": []})
@@ -454,6 +457,12 @@ def test_an_option_that_is_no_number_is_wrong_usage(task: Any, options: dict[str
 
 def test_address_towards_loopback_is_loopback() -> None:
     assert submit.address_towards("127.0.0.1", 7077) == "127.0.0.1"
+
+
+def test_of_a_names_addresses_the_drivers_is_that_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [(socket.AF_INET6, 2, 17, "", ("::1", 7077)), (socket.AF_INET, 2, 17, "", ("127.0.0.1", 7077))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    assert submit.address_towards("master.example.org", 7077) == "127.0.0.1"
 
 
 def test_a_master_without_a_route_is_an_error_that_names_it() -> None:
