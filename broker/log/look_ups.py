@@ -72,15 +72,15 @@ def place_of(segments: SegmentList, offset: int) -> tuple[int, int]:
 
 def headers_near(segments: SegmentList, offset: int) -> FileRegion | None:
     """From the first to the last of the headers that say where the batch with ``offset`` begins, by the index; None
-    if the index has to be read from its file.
+    if the index has to be read from its file. The last is that of the batch behind it, which confirms it.
     """
     segment = segments[max(floor_index(segments, offset), 0)]
     around = segment.offset_index.around(offset)
     if around is None:
         return None
-    before, after = around
-    size = min(after + HEADER_BYTES, segment.size) - before if after > before else HEADER_BYTES
-    return FileRegion(segment.file, before, size)
+    before, behind = around
+    end = segment.size if behind < before else min(behind + HEADER_BYTES, segment.size)
+    return FileRegion(segment.file, before, max(end - before, 1))
 
 
 def end_position(segment: Segment, following: Segment | None, end_offset: int) -> int:

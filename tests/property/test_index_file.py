@@ -60,8 +60,7 @@ class IndexAgainstList(RuleBasedStateMachine):
         target = int(share * self.entries[-1][field]) if self.entries else 0
         for each in (target, *(target + distance for distance in near)):
             found = bisect_right(self.entries, each, key=lambda entry: entry[field])
-            around = (self.entry(found - 1), self.entry(found))
-            assert self.index.around(field, each) in {None, around}
+            assert self.index.around(field, each) in {None, self.around(found)}
             assert self.index.search(field, each) == (found, self.entries[found - 1] if found else None)
 
     @rule(field=st.integers(0, 1), share=st.floats(0, 1))
@@ -72,9 +71,10 @@ class IndexAgainstList(RuleBasedStateMachine):
             self.index.search(field, self.entries[number][field])
             found = self.index.around(field, self.entries[number][field])
             may_end_a_block = number + 1 < len(self.entries)
-            assert found == (self.entry(number), self.entry(number + 1)) or (
-                found is None and may_end_a_block
-            )
+            assert found == self.around(number + 1) or (found is None and may_end_a_block)
+
+    def around(self, count: int) -> tuple[tuple[int, int] | None, ...]:
+        return self.entry(count - 1), self.entry(count), self.entry(count + 1)
 
     def entry(self, number: int) -> tuple[int, int] | None:
         return self.entries[number] if 0 <= number < len(self.entries) else None

@@ -33,14 +33,16 @@ _log = structlog.get_logger(__name__)
 _PENDING_ENTRIES = 64
 _TRIES = 16  # one damaged entry needs two
 _BLOCK_ENTRIES = 512  # read at once: a page or two
-# Of all indexes together, a block each: at most 762 KiB. Two that share a place displace each other's block. A prime,
-# because a segment makes several indexes at once: all places are used.
-_KEPT_BLOCKS = 127
-_kept: dict[int, tuple[int, int, bytes]] = {}  # by place: whose, the number of its first entry, and the block
+# Of all indexes together: at most 744 KiB. Each place has a few blocks, as readers may be at several positions of one
+# index; indexes that share a place displace each other's. The places are a prime, because a segment makes several
+# indexes at once: all of them are used.
+_PLACES, _BLOCKS_EACH = 31, 4
+_Kept = tuple[int, int, bytes]  # whose, the number of its first entry, and the block
+_kept: dict[int, tuple[_Kept, ...]] = {}  # by place, the newest block first
 _serials = itertools.count(1)
-_NOBODYS = (0, 0, b"")
 
 Entry = tuple[int, int]
+Around = tuple[Entry | None, Entry | None, Entry | None]
 
 
 class IndexFile:
@@ -143,8 +145,8 @@ class IndexFile:
             yield entry
             count, entry = self.search(field, target, count - 1)
 
-    def around(self, field: int, target: int) -> tuple[Entry | None, Entry | None] | None:
-        """The last entry whose ``field`` is at most ``target``, and the one after it; None if the file would have to
+    def around(self, field: int, target: int) -> Around | None:
+        """The last entry whose ``field`` is at most ``target``, and the two after it; None if the file would have to
         be read for that.
         """
         serial = self._serial
@@ -153,10 +155,15 @@ class IndexFile:
             kept = self._kept_block(serial, stored, field, target)
             if kept is None:
                 return None
-            count, last = self._search_block(kept[1], field, target)
-            return last, self._entry_in(kept[1], count) or self._entry_in(pending, 0)
+            low, block = kept
+            count, last = self._search_block(block, field, target)
+            held = len(block) // self._size
+            if count + 1 >= held and low + held < stored:
+                return None
+            after = self._entry_in(block, count) or self._entry_in(pending, count - held)
+            return last, after, self._entry_in(block, count + 1) or self._entry_in(pending, count + 1 - held)
         count, last = self._search_block(pending, field, target)
-        return last, self._entry_in(pending, count)
+        return last, self._entry_in(pending, count), self._entry_in(pending, count + 1)
 
     def _entry_in(self, entries: bytes | bytearray, number: int) -> Entry | None:
         if (number + 1) * self._size > len(entries):
@@ -192,24 +199,23 @@ class IndexFile:
                     high = middle
             block = self._read(fd, low, high - low)
         if below is None:
-            _kept[serial % _KEPT_BLOCKS] = (serial, low, block)
+            others = [each for each in _kept.get(serial % _PLACES, ()) if each[:2] != (serial, low)]
+            _kept[serial % _PLACES] = ((serial, low, block), *others[: _BLOCKS_EACH - 1])
         count, last = self._search_block(block, field, target)
         return low + count, last
 
     def _kept_block(self, serial: int, stored: int, field: int, target: int) -> tuple[int, bytes] | None:
-        """The block that was read last, and the number of its first entry, if the last entry up to ``target`` lies in
-        it, or there is none; None if not.
+        """The block that was read last of those in which the last entry up to ``target`` lies, or which show that there
+        is none, and the number of its first entry; None if there is no such block.
         """
-        whose, low, block = _kept.get(serial % _KEPT_BLOCKS, _NOBODYS)
-        if whose != serial:
-            return None
         unpack, size = self._entry.unpack_from, self._size
-        high = low + len(block) // size
-        if (low and unpack(block)[field] > target) or (
-            high < stored and unpack(block, len(block) - size)[field] <= target
-        ):
-            return None
-        return low, block
+        for whose, low, block in _kept.get(serial % _PLACES, ()):
+            if whose != serial or (low and unpack(block)[field] > target):
+                continue
+            high = low + len(block) // size
+            if high >= stored or unpack(block, len(block) - size)[field] > target:
+                return low, block
+        return None
 
     def _search_block(
         self, entries: bytes | bytearray, field: int, target: int

@@ -42,14 +42,17 @@ class OffsetIndex:
             yield self.base_offset + relative, position
 
     def around(self, offset: int) -> tuple[int, int] | None:
-        """The positions of the entries before and after a batch with ``offset``: 0 and -1 if there is none. None if
-        the file would have to be read for that.
+        """The positions of two entries: before a batch with ``offset``, and behind it. 0 and -1 if there is none; None
+        if the file would have to be read for that.
         """
-        found = self.file.around(0, offset - self.base_offset)
+        relative = offset - self.base_offset
+        found = self.file.around(0, relative)
         if found is None:
             return None
-        before, after = found
-        return 0 if before is None else before[1], -1 if after is None else after[1]
+        before, after, second = found
+        # An entry has its batch's last offset: the batch of the one after may hold the offset too.
+        behind = after if before is not None and before[0] == relative else second
+        return 0 if before is None else before[1], -1 if behind is None else behind[1]
 
     def last(self) -> tuple[int, int] | None:
         """The last entry as ``(offset, position)``; None if empty."""

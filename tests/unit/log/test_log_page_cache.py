@@ -94,6 +94,26 @@ def test_finding_a_batch_may_wait_for_the_disk_unless_its_headers_and_index_are_
     assert asked == []
 
 
+def test_the_header_behind_a_batch_counts_too_because_it_confirms_the_batch(tmp_path, monkeypatch):
+    clock = ManualClock()
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=1), clock=clock)
+    for _ in range(300):
+        log.append_as_leader(batch(bytes(5_000), b"its last record"), 0)
+    log.reader.read(10, 1, end_offset=600, min_one_batch=True)
+    clock.now_ms += 60_000
+    size = log.size_bytes // 300
+    asked = []
+
+    def is_cached(region):
+        asked.append((region.position, region.position + region.size))
+        return True
+
+    monkeypatch.setattr(look_ups, "is_cached", is_cached)
+    assert not any(log.reader.may_wait(offset, 600) for offset in (10, 11, 597))
+    behind = 6 * size + HEADER_BYTES
+    assert asked == [(4 * size, behind), (5 * size, behind), (298 * size, 299 * size + HEADER_BYTES)]
+
+
 def test_finding_where_a_read_ends_may_wait_for_the_disk_as_well(tmp_path, monkeypatch):
     clock = ManualClock()
     log = open_log(tmp_path, LogConfig(index_interval_bytes=1), clock=clock)
@@ -104,6 +124,16 @@ def test_finding_where_a_read_ends_may_wait_for_the_disk_as_well(tmp_path, monke
     far = 100 * log.size_bytes // 600
     monkeypatch.setattr(look_ups, "is_cached", lambda region: region.position < far)
     assert [log.reader.may_wait(5, end_offset) for end_offset in (9, 101, 600)] == [False, True, False]
+
+
+def test_readers_at_several_places_of_a_segment_keep_their_parts_of_its_index(tmp_path):
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=1))
+    for _ in range(3_000):
+        log.append_as_leader(batch(b"small"), 0)
+    places = (5, 900, 1_800, 2_700)
+    for offset in places:
+        log.reader.read(offset, 1, end_offset=3_000, min_one_batch=True)
+    assert not any(log.reader.may_wait(offset, 3_000) for offset in places)
 
 
 def test_headers_far_apart_may_wait_for_the_disk(tmp_path):
