@@ -36,15 +36,15 @@ class ConnectionInfo:
     """The client side of a connection, as request handlers see it.
 
     ``connection_id`` is Kafka's ``local:port-remote:port-index``. ``token_authenticated``: the principal was
-    proved by a delegation token. ``reads_cold``: the data of the peer's last
-    fetch was not in the page cache, so the next data will not be either. ``waiting``: its delayed fetch, one
-    at a time. ``gone``: the connection is closed and no response will be read. ``memory`` counts the request
-    bodies that are kept; those of brokers are not counted. ``throttled_until_ns``: until then no more of its
-    requests are read, because a quota is used up; on the monotonic clock, in the past for most.
-    ``is_unproved``: on a SASL listener, and not authenticated yet, so ``principal`` is nobody's.
-    ``session_ends_ns``: when its SASL session expires, on the monotonic clock; 0 if never.
-    ``network_ns``: how long its Processor received and sent for it since the last measured request; -1: its
-    requests are not measured. ``produced`` and ``timed`` are its parts of the quotas for Produce and requests.
+    proved by a delegation token. ``cold_fetches``: so many of the peer's next fetches are taken for ones of
+    data that is not in the page cache. ``waiting``: its delayed fetch, one at a time. ``gone``: the connection
+    is closed and no response will be read. ``memory`` counts the request bodies that are kept; those of brokers
+    are not counted. ``throttled_until_ns``: until then no more of its requests are read, because a quota is
+    used up; on the monotonic clock, in the past for most. ``is_unproved``: on a SASL listener, and not
+    authenticated yet, so ``principal`` is nobody's. ``session_ends_ns``: when its SASL session expires, on the
+    monotonic clock; 0 if never. ``network_ns``: how long its Processor received and sent for it since the last
+    measured request; -1: its requests are not measured. ``produced`` and ``timed`` are its parts of the quotas
+    for Produce and requests.
     """
 
     connection_id: str
@@ -53,7 +53,7 @@ class ConnectionInfo:
     security_protocol: str = "PLAINTEXT"
     principal: str = "User:ANONYMOUS"
     token_authenticated: bool = False
-    reads_cold: bool = False
+    cold_fetches: int = 0
     waiting: DelayedOperation | None = None
     gone: bool = False
     memory: RequestMemory = _UNCOUNTED

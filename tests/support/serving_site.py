@@ -72,6 +72,7 @@ class ServingSite:
         self.peers = BrokerPeers()
         self.fetch_sessions = FetchSessionCache(lambda: 10, SYSTEM_CLOCK, Metrics())
         self.passed_over = PassedOver()
+        self.connection: ConnectionInfo | None = None  # of all requests; else each has its own
         self.answers: list[bytes] = []
         self.work: list[Callable[[], None]] = []
         led_by = {HERE: ME, ELSEWHERE: OTHER, LEADERLESS: NO_LEADER, OF_THE_DEAD: DEAD, MORE: OTHER}
@@ -152,7 +153,8 @@ class ServingSite:
             frame = b"".join(piece for piece in payload if isinstance(piece, bytes))
             self.answers.append(frame[4 + response_body_offset(key, version, memoryview(frame)[4:]) :])
 
-        return Request(key, version, 7, "c", body, ConnectionInfo("1", "10.0.0.1", listener), 0, done)
+        connection = self.connection or ConnectionInfo("1", "10.0.0.1", listener)
+        return Request(key, version, 7, "c", body, connection, 0, done)
 
     def close(self) -> None:
         self.timer.stop()

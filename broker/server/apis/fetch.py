@@ -9,7 +9,7 @@ Once a reader has reached such data, all its fetches are handled there.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from broker.log.log import Log
 from broker.network.request_channel import Request, Verdict
@@ -53,6 +53,8 @@ _RESPONSE_BYTES = 18
 _TOPIC_BYTES = 18
 _PARTITION_BYTES = 42
 _ABORTED_BYTES = 17
+# A connection whose fetch was of data on the disk reads on there, mostly.
+_COLD_FETCHES = 8
 # An index of aborted transactions from this size on is read by a handler: 2,000 entries take 2 ms. One that was not
 # written lately may wait for the disk, however small.
 _MANY_ABORTS_BYTES = 64 * 1024
@@ -76,7 +78,7 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     # A session may have more partitions than one request names.
     aborts = asked.isolation_level == READ_COMMITTED and _bytes_of_aborts(fetch, ctx)
     dear = len(fetch.wanted) > _RULE.here_elements or aborts >= _MANY_ABORTS_BYTES
-    if not (dear or aborts or request.connection.reads_cold) and read(waits=False):
+    if not (dear or aborts or request.connection.cold_fetches) and read(waits=False):
         return Verdict.SERVED
 
     ctx.quotas.measure_elsewhere(request)
@@ -391,8 +393,15 @@ def response_bytes(results: Fetched) -> int:
 
 def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
     payload = _frame(request, outcome, ctx)
-    cold = list(_cold(outcome, ctx))
-    request.connection.reads_cold = bool(cold)
+    regions = _regions(outcome, ctx)
+    cold = [(log, region) for log, region in regions if not log.reader.is_cached(region)]
+    connection = request.connection
+    if cold:
+        connection.cold_fetches = _COLD_FETCHES
+    elif connection.cold_fetches:
+        # What the kernel reads ahead arrives in any order: the first and the last page do not tell of those between.
+        connection.cold_fetches -= 1
+        cold = regions
     if not cold or not ctx.submit_for(
         request, lambda: _bring_in_and_respond(request, payload, cold), asks_only=True
     ):
@@ -428,12 +437,14 @@ def _frame(
     )
 
 
-def _cold(outcome: Outcome, ctx: ApiContext) -> Iterator[tuple[Log, FileRegion]]:
+def _regions(outcome: Outcome, ctx: ApiContext) -> list[tuple[Log, FileRegion]]:
+    regions = []
     for wanted, result in outcome.results:
         if result.records is not None:
             log = ctx.replica_manager.local_log(wanted.topic_partition)
-            if log is not None and not log.reader.is_cached(result.records):
-                yield log, result.records
+            if log is not None:
+                regions.append((log, result.records))
+    return regions
 
 
 def _bring_in_and_respond(

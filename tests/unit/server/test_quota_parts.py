@@ -258,7 +258,7 @@ def test_a_handlers_work_is_recorded_though_the_client_hangs_up(
 
 def test_a_fetch_of_cold_data_is_measured_itself(quotas: QuotaManagers, clock: Nanoseconds) -> None:
     connection, _ = far_below(quotas, clock)
-    connection.reads_cold = True
+    connection.cold_fetches = 1
     made, ctx = requested(ApiKey.FETCH, 11, fetched(0)), Handlers(quotas)
     made.connection = connection
     fetch.handle(made, ctx)  # type: ignore[arg-type]
