@@ -375,8 +375,13 @@ class Log:
         with self._segments.renaming, self.lock:
             new = deleted_name(self._context.directory)
             self._rename(new, "delete")
-            self._context.is_closed = True
+            self._context.is_closed = self._context.is_deleted = True
             return new
+
+    def let_go_of_files(self) -> None:
+        """Closes its open files, except for what a response still has of them. Once it is deleted."""
+        for segment in self._segments.all:
+            segment.let_go_of_file()
 
     def move_to(self, new: Path) -> None:
         """Renames the directory to ``new``, where the log goes on. Raises KafkaError(KAFKA_STORAGE_ERROR)."""

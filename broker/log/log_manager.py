@@ -30,6 +30,7 @@ from broker.log.log import Log
 from broker.log.log_dir_health import LogDirHealth
 from broker.log.log_mover import LogMover, without_old_places
 from broker.log.producers.producer_state import MAX_PRODUCERS, level_for
+from broker.log.segments.segment_file import close_deleted_apart
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.errors import KafkaError
 from broker.utils.clock import SYSTEM_CLOCK, Clock
@@ -257,6 +258,7 @@ class LogManager(LogMover):
         scheduler, settings = self._scheduler, self._settings
         if scheduler is None or not scheduler.is_started:
             return
+        close_deleted_apart()
         for log_dir in self.dirs:
             for path in log_dir.deleted_partitions():
                 self._delete_later(path, 0)
