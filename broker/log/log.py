@@ -368,20 +368,18 @@ class Log:
                 raise self._context.storage_error("close", error) from error
 
     def mark_deleted(self) -> Path:
-        """Renames the directory to ``….<uuid>-delete`` and ends the log.
+        """Renames the directory to ``….<uuid>-delete`` and ends the log. Its files are closed, except for what a
+        response still has of them: others may refer to the log for long, and the files' blocks would not be free.
 
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
         with self._segments.renaming, self.lock:
             new = deleted_name(self._context.directory)
             self._rename(new, "delete")
-            self._context.is_closed = self._context.is_deleted = True
+            self._context.is_closed = True
+            for segment in self._segments.all:
+                segment.let_go_of_files()
             return new
-
-    def let_go_of_files(self) -> None:
-        """Closes its open files, except for what a response still has of them. Once it is deleted."""
-        for segment in self._segments.all:
-            segment.let_go_of_file()
 
     def move_to(self, new: Path) -> None:
         """Renames the directory to ``new``, where the log goes on. Raises KafkaError(KAFKA_STORAGE_ERROR)."""

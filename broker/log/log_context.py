@@ -33,7 +33,6 @@ class LogContext:
         "errors",
         "health",
         "is_closed",
-        "is_deleted",
         "lock",
         "scheduler",
         "topic_partition",
@@ -61,8 +60,6 @@ class LogContext:
         self.lock = threading.RLock()  # lock order 48
         #: Whether the log was closed or deleted.
         self.is_closed = False
-        #: Whether its directory was renamed to be deleted.
-        self.is_deleted = False
         #: The number of disk errors so far.
         self.errors = 0
 
@@ -87,11 +84,8 @@ class LogContext:
         """Reports a disk error to the directory's health and returns the error to raise. ``torn``: files or
         memory were left in an unknown state.
         """
-        if not (
-            self.is_deleted and isinstance(error, FileNotFoundError)
-        ):  # it was deleted under a late reader
-            self.errors += 1
-            self.health.report(f"{what} {self.topic_partition}", error, torn=torn)
+        self.errors += 1
+        self.health.report(f"{what} {self.topic_partition}", error, torn=torn)
         return KafkaError(
             Errors.KAFKA_STORAGE_ERROR,
             f"cannot {what} {self.topic_partition} in {self.directory}: {error.strerror or error}",

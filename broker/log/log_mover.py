@@ -61,17 +61,14 @@ class LogMover(LogMaker):
             forget_clean(log_dir, topic_partition)
         self._checkpoint_dir(log_dir)
         _log.info("log_deleted", partition=str(topic_partition), dir=str(path))
-        self._delete_later(path, log.config.file_delete_delay_ms, log)
+        self._delete_later(path, log.config.file_delete_delay_ms)
         return True
 
-    def _delete_later(self, path: Path, delay_ms: int, log: Log | None = None) -> None:
-        """``log``: the one whose directory this is, if it is open."""
+    def _delete_later(self, path: Path, delay_ms: int) -> None:
         if self._scheduler is None or not self._scheduler.is_started:
-            _remove_tree(path, log)
+            _remove_tree(path)
         else:
-            self._scheduler.schedule(
-                "kafka-delete-logs", partial(_remove_tree, path, log), delay_ms, bulk=True
-            )
+            self._scheduler.schedule("kafka-delete-logs", partial(_remove_tree, path), delay_ms, bulk=True)
 
     # -- moving
 
@@ -130,7 +127,7 @@ class LogMover(LogMaker):
                 _log.warning("future_log_not_deleted", partition=str(topic_partition), error=str(error))
                 return
         self._checkpoint_dir(log_dir)
-        self._delete_later(path, log.config.file_delete_delay_ms, log)
+        self._delete_later(path, log.config.file_delete_delay_ms)
 
     def put_future_in_place(self, topic_partition: TopicPartition) -> Log:
         """Replaces the partition's log by its future log, which must be complete and synced. Returns the new
@@ -168,7 +165,7 @@ class LogMover(LogMaker):
             _log.warning("move_not_synced", partition=str(topic_partition), error=str(error))
         self._checkpoint_dir(from_dir)
         self._checkpoint_dir(to_dir)
-        self._delete_later(path, current.config.file_delete_delay_ms, current)
+        self._delete_later(path, current.config.file_delete_delay_ms)
         return future
 
 
@@ -198,12 +195,7 @@ def without_old_places(
     ]
 
 
-def _remove_tree(path: Path, log: Log | None) -> None:
-    """Deletes the directory, and closes the files: others may refer to the log for long, and until then their blocks
-    would not be free.
-    """
+def _remove_tree(path: Path) -> None:
     import shutil
 
     shutil.rmtree(path, ignore_errors=True)
-    if log is not None:
-        log.let_go_of_files()

@@ -179,8 +179,8 @@ class LogReader:
         if segments.config.index_interval_bytes > _NEAR_BYTES:
             return False  # there may be many headers between two entries
         try:
-            place = look_ups.headers_near(segments.all, offset)
-            return place is not None and self.is_cached(place)
+            places = look_ups.headers_near(segments.all, offset)
+            return places is not None and all(self.is_cached(place) for place in places)
         except OSError:
             return False  # a read reports what is wrong
 
@@ -188,13 +188,17 @@ class LogReader:
         """Whether ``region`` can be sent without waiting for the disk. Data that was just written can; for
         other data its first and last page decide.
         """
+        return self.is_fresh(region) or look_ups.is_cached(region)
+
+    def is_fresh(self, region: FileRegion) -> bool:
+        """Whether ``region`` was just written."""
         segments = self._segments
         position, since_ms = segments.fresh
         return (
             region.position >= position
-            and region.file is segments.active.file
+            and segments.active.is_of(region.file)
             and 0 <= self._context.clock.wall_ms() - since_ms < 2 * FRESH_MS
-        ) or look_ups.is_cached(region)
+        )
 
     def bring_in(self, region: FileRegion) -> None:
         """Waits until ``region`` is in the page cache. Raises KafkaError(KAFKA_STORAGE_ERROR)."""

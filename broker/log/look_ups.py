@@ -22,6 +22,7 @@ from broker.record.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_TIMESTAMP,
 from broker.record.records import RecordFormatError, decode_records
 from broker.utils.file_region import FileRegion
 
+_NEAR_BYTES = 64 * 1024  # what the kernel reads at once, or had read ahead
 SegmentList = Sequence[Segment]
 Lock = AbstractContextManager[object]
 
@@ -70,17 +71,20 @@ def place_of(segments: SegmentList, offset: int) -> tuple[int, int]:
     return segment.base_offset, segment.size if found is None else found[0]
 
 
-def headers_near(segments: SegmentList, offset: int) -> FileRegion | None:
-    """From the first to the last of the headers that say where the batch with ``offset`` begins, by the index; None
-    if the index has to be read from its file. The last is that of the batch behind it, which confirms it.
+def headers_near(segments: SegmentList, offset: int) -> tuple[FileRegion, ...] | None:
+    """Where the headers are that say where the batch with ``offset`` begins, by the index; None if the index has to be
+    read from its file. Each region begins and ends with one. The last is that of the batch behind, which confirms it.
     """
     segment = segments[max(floor_index(segments, offset), 0)]
     around = segment.offset_index.around(offset)
     if around is None:
         return None
-    before, behind = around
-    end = segment.size if behind < before else min(behind + HEADER_BYTES, segment.size)
-    return FileRegion(segment.file, before, max(end - before, 1))
+    before, after, behind = around
+    file, size = segment.file, segment.size
+    last = size if behind < 0 else min(behind + HEADER_BYTES, size)
+    if last - before <= _NEAR_BYTES or not before < after < behind:
+        return (FileRegion(file, before, max(last - before, 1)),)
+    return FileRegion(file, before, after + HEADER_BYTES - before), FileRegion(file, last - 1, 1)
 
 
 def end_position(segment: Segment, following: Segment | None, end_offset: int) -> int:
@@ -138,8 +142,9 @@ def is_cached(region: FileRegion) -> bool:
     fd = region.file.fileno()
     byte = bytearray(1)
     try:
-        for position in (region.position, region.position + region.size - 1):
-            os.preadv(fd, [byte], position, os.RWF_NOWAIT)
+        os.preadv(fd, [byte], region.position, os.RWF_NOWAIT)
+        if region.size > 1:
+            os.preadv(fd, [byte], region.position + region.size - 1, os.RWF_NOWAIT)
     except OSError as error:
         # A disk error (EIO) also counts as not cached, so that a Processor does not meet it.
         return error.errno not in (errno.EAGAIN, errno.EIO)

@@ -33,10 +33,10 @@ def configs() -> dict[str, object]:
 
 def fill_and_read(broker: LandlineStandalone) -> None:
     with RawClient(HOST, broker.port) as client:
-        for _ in range(BATCHES):
+        for number in range(BATCHES):
             records = build_batch([Record(None, os.urandom(BATCH_BYTES), (), NOW_MS)])
             assert client.produce(TOPIC, 0, records).error_code == 0
-        assert client.fetch(TOPIC, 0, 0).error_code == 0
+            assert client.fetch(TOPIC, 0, number).error_code == 0
 
 
 def held(broker: LandlineStandalone) -> list[str]:
@@ -53,7 +53,7 @@ def test_of_a_deleted_topic(tmp_path: Path, configs: dict[str, object]) -> None:
         wait_until(
             lambda: not list((broker.log_dir / "logs").glob(f"{TOPIC}*")), timeout=30, what="no name is left"
         )
-        wait_until(lambda: held(broker) == [], timeout=10, what=lambda: f"still open: {held(broker)}")
+        wait_until(lambda: held(broker) == [], timeout=60, what=lambda: f"still open: {held(broker)}")
 
 
 def test_of_segments_that_are_too_old(tmp_path: Path, configs: dict[str, object]) -> None:
@@ -62,4 +62,4 @@ def test_of_segments_that_are_too_old(tmp_path: Path, configs: dict[str, object]
         fill_and_read(broker)
         logs = broker.log_dir / "logs" / f"{TOPIC}-0"
         wait_until(lambda: len(list(logs.glob("*.log*"))) == 1, timeout=30, what="one segment is left")
-        wait_until(lambda: held(broker) == [], timeout=10, what=lambda: f"still open: {held(broker)}")
+        wait_until(lambda: held(broker) == [], timeout=60, what=lambda: f"still open: {held(broker)}")

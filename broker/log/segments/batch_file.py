@@ -10,6 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from weakref import ref
 
@@ -84,6 +85,10 @@ class BatchFile:
     def file(self) -> SegmentFile:
         file = self._slot.file
         return self._open_file() if file is None else file
+
+    def is_of(self, file: FileIO) -> bool:
+        """Whether ``file`` is this one's, as it is open now."""
+        return file is self._slot.file
 
     def _open_file(self) -> SegmentFile:
         # Open it only once. If two threads opened it, one file would close as the other replaced it. Its

@@ -326,6 +326,10 @@ class IndexFile:
                 self.exists, self.name_synced = True, False
         return self._fd
 
+    def let_go_of_file(self) -> None:
+        """Closes the file; a later write opens it again."""
+        self._close_fd()
+
     def _close_fd(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:

@@ -41,9 +41,9 @@ class OffsetIndex:
         for relative, position in self.file.down_from(0, offset - self.base_offset):
             yield self.base_offset + relative, position
 
-    def around(self, offset: int) -> tuple[int, int] | None:
-        """The positions of two entries: before a batch with ``offset``, and behind it. 0 and -1 if there is none; None
-        if the file would have to be read for that.
+    def around(self, offset: int) -> tuple[int, int, int] | None:
+        """The positions of three entries: before a batch with ``offset``, after it or its own, and behind it. 0 and -1
+        if there is none; None if the file would have to be read for that.
         """
         relative = offset - self.base_offset
         found = self.file.around(0, relative)
@@ -52,7 +52,11 @@ class OffsetIndex:
         before, after, second = found
         # An entry has its batch's last offset: the batch of the one after may hold the offset too.
         behind = after if before is not None and before[0] == relative else second
-        return 0 if before is None else before[1], -1 if behind is None else behind[1]
+        return (
+            0 if before is None else before[1],
+            -1 if after is None else after[1],
+            -1 if behind is None else behind[1],
+        )
 
     def last(self) -> tuple[int, int] | None:
         """The last entry as ``(offset, position)``; None if empty."""

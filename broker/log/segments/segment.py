@@ -363,6 +363,12 @@ class Segment(BatchFile):
         self.time_index.file.name = self.file_name(TIME_INDEX_SUFFIX)
         self.txn_index.name = self.file_name(TXN_INDEX_SUFFIX)
 
+    def let_go_of_files(self) -> None:
+        """Drops its open files; called under the log's lock, when it takes no more appends."""
+        self.let_go_of_file()
+        for index in (self.offset_index.file, self.time_index.file):
+            index.let_go_of_file()
+
     def delete_files(self) -> None:
         """Unlinks all its files that exist."""
         for kind in SEGMENT_SUFFIXES:

@@ -40,14 +40,18 @@ class SegmentFile(FileIO):
 def close_deleted_apart() -> None:
     """Starts the thread that closes deleted files, unless there is one: it serves the whole process."""
     if not _closer:
-        thread = threading.Thread(target=_close_nameless, name="deleted-file-closer", daemon=True)
+        thread = threading.Thread(
+            target=_close_all, args=(_nameless,), name="deleted-file-closer", daemon=True
+        )
         thread.start()
         _closer.append(thread)
 
 
-def _close_nameless() -> None:
+def _close_all(descriptors: SimpleQueue[int]) -> None:
     while True:
-        os.close(_nameless.get())
+        fd = descriptors.get()
+        with suppress(OSError):  # it is closed in any case
+            os.close(fd)
 
 
 class FileSlot:

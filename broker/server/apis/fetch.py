@@ -3,7 +3,7 @@
 ``fetch_sessions`` tracks what a session's reader wants and which results are new to it; ``fetch_old`` converts
 records for old readers. Data that is not in
 the page cache is first read in by a handler thread, so that no connection waits for another's disk access.
-Once a reader has reached such data, all its fetches are handled there.
+Once a reader has reached such data, its next fetches are handled there too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from broker.log import look_ups
 from broker.log.log import Log
 from broker.network.request_channel import Request, Verdict
 from broker.protocol.api_keys import ApiKey
@@ -394,16 +395,18 @@ def response_bytes(results: Fetched) -> int:
 def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
     payload = _frame(request, outcome, ctx)
     regions = _regions(outcome, ctx)
-    cold = [(log, region) for log, region in regions if not log.reader.is_cached(region)]
     connection = request.connection
-    if cold:
-        connection.cold_fetches = _COLD_FETCHES
-    elif connection.cold_fetches:
-        # What the kernel reads ahead arrives in any order: the first and the last page do not tell of those between.
-        connection.cold_fetches -= 1
-        cold = regions
-    if not cold or not ctx.submit_for(
-        request, lambda: _bring_in_and_respond(request, payload, cold), asks_only=True
+    left = connection.cold_fetches
+    if not all(look_ups.is_cached(region) for _, region in regions):
+        left = _COLD_FETCHES + 1
+    connection.cold_fetches = max(left - 1, 0)
+    # What the kernel reads ahead arrives in any order: the first and the last page do not tell of those between.
+    if (
+        not left
+        or not regions
+        or not ctx.submit_for(
+            request, lambda: _bring_in_and_respond(request, payload, regions), asks_only=True
+        )
     ):
         request.respond(payload)
 
@@ -438,11 +441,12 @@ def _frame(
 
 
 def _regions(outcome: Outcome, ctx: ApiContext) -> list[tuple[Log, FileRegion]]:
+    """What the response has of logs, without what was just written."""
     regions = []
     for wanted, result in outcome.results:
         if result.records is not None:
             log = ctx.replica_manager.local_log(wanted.topic_partition)
-            if log is not None:
+            if log is not None and not log.reader.is_fresh(result.records):
                 regions.append((log, result.records))
     return regions
 

@@ -114,6 +114,25 @@ def test_the_header_behind_a_batch_counts_too_because_it_confirms_the_batch(tmp_
     assert asked == [(4 * size, behind), (5 * size, behind), (298 * size, 299 * size + HEADER_BYTES)]
 
 
+@pytest.mark.parametrize("dropped", [4, 5, 6])
+def test_each_of_the_three_headers_may_have_to_be_waited_for(tmp_path, monkeypatch, dropped):
+    clock = ManualClock()
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=1), clock=clock)
+    for _ in range(300):
+        log.append_as_leader(batch(bytes(50_000), b"its last record"), 0)
+    log.reader.read(10, 1, end_offset=600, min_one_batch=True)
+    clock.now_ms += 60_000
+    begin = dropped * (log.size_bytes // 300)
+
+    def is_cached(region):
+        ends = (region.position, region.position + region.size - 1)
+        return not any(begin <= position < begin + HEADER_BYTES for position in ends)
+
+    monkeypatch.setattr(look_ups, "is_cached", is_cached)
+    assert log.reader.may_wait(10, 600)
+    assert not log.reader.may_wait(20, 600)
+
+
 def test_finding_where_a_read_ends_may_wait_for_the_disk_as_well(tmp_path, monkeypatch):
     clock = ManualClock()
     log = open_log(tmp_path, LogConfig(index_interval_bytes=1), clock=clock)
