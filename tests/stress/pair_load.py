@@ -250,7 +250,7 @@ def lost(log: Log, wanted: Written) -> str | None:
     except KafkaError as error:
         if wanted.offset < log.log_start_offset:
             return None
-        return f"{log} does not give {wanted.offset}: {error}"
+        return f"{log} does not give {wanted.offset}, {wanted.value!r} was committed there: {error}"
     if (value := found.get(wanted.offset)) == wanted.value:
         return None
     return f"{log} has {value!r} at {wanted.offset}, {wanted.value!r} was committed there"
