@@ -331,6 +331,9 @@ class Connection:
             if request.api_key != NO_API:
                 times.record(request.api_key, now_ns - request.receive_ns)
             self.out.extend(payload)
+            # What answered may be in a cycle (compiled functions in functions are), and so refer to the request, and
+            # its files, until the collector comes.
+            request.payload = ()
         return True
 
     def has_long_answer(self) -> bool:

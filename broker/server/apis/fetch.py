@@ -452,14 +452,16 @@ def _regions(outcome: Outcome, ctx: ApiContext) -> list[tuple[Log, FileRegion]]:
 
 
 def _bring_in_and_respond(
-    request: Request, payload: list[bytes | FileRegion], cold: list[tuple[Log, FileRegion]]
+    request: Request, payload: list[bytes | FileRegion], regions: list[tuple[Log, FileRegion]]
 ) -> None:
     try:
-        for log, region in cold:
+        for log, region in regions:
             log.reader.bring_in(region)
     except KafkaError as error:
         # The response is built and its session has advanced: the reader retries and then gets the error.
         log_refusal("fetch_given_up", request.connection.client_address, str(error))
         request.close_connection()
     else:
-        request.respond(payload)
+        request.respond(payload[:])
+    payload.clear()  # as when the response is collected: they would keep the files open
+    regions.clear()

@@ -8,10 +8,15 @@ import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from broker.log.segments.segment_file import SegmentFile
 from broker.network.connection import Connection
-from broker.network.request_channel import ConnectionInfo
+from broker.network.request_channel import ConnectionInfo, Request
+from broker.network.request_times import RequestTimes
 from broker.network.transport import PlainTransport
+from broker.protocol.api_keys import ApiKey
 from broker.utils.file_region import FileRegion
+from rig.open_files import deleted_and_open
+from rig.wait import wait_until
 
 MIB = 1024 * 1024
 
@@ -32,6 +37,28 @@ def test_an_answer_of_many_megabytes_takes_several_turns_however_fast_its_reader
             turns.append(connection.transport.send(connection.out))
         assert received.result(60) == b"head" + content + b"tail"
     assert turns == [2 * MIB, 2 * MIB, 2 * MIB, MIB + 8]
+
+
+def test_a_file_is_free_once_its_answer_is_sent_though_something_still_refers_to_the_request(
+    tmp_path: Path,
+) -> None:
+    """Compiled code leaves each answered fetch in a cycle, which the collector finds much later on a quiet broker."""
+    info = ConnectionInfo("1", "127.0.0.1", "PLAINTEXT", "PLAINTEXT")
+    ours, theirs = socket.socketpair()
+    connection = Connection(PlainTransport(ours), info, MIB, 0)
+    path = tmp_path / "segment"
+    with ours, theirs:
+        path.write_bytes(b"records")
+        request = Request(ApiKey.FETCH, 11, 1, "c", memoryview(b""), info, 0, lambda _request: None)
+        connection.in_flight.append(request)
+        request.respond([b"head", FileRegion(SegmentFile(path), 0, 7)])
+        path.unlink()
+        assert connection.collect_answers(RequestTimes(), 0)
+        assert str(path) in deleted_and_open()
+        while connection.out:
+            connection.transport.send(connection.out)
+        wait_until(lambda: str(path) not in deleted_and_open(), timeout=30, what="the file is closed")
+        assert theirs.recv(64) == b"headrecords"
 
 
 def test_the_buffer_of_a_large_request_goes_with_it_and_the_usual_ones_stays(tmp_path: Path) -> None:
