@@ -21,9 +21,8 @@ from rig.wait import last_for
 COLD_MIB = 768
 HOT_LANES, HOT_INTERVAL_S, HOT_BYTES = 6, 0.005, 64 * KIB
 MOST_SECONDS = 60.0
-OLD_AFTER_S = (
-    3.0  # Landline takes what was written within the last two seconds for cached, as it is on a host at work
-)
+# Landline takes what was written within the last two seconds for cached, as it is on a host at work.
+OLD_AFTER_S = 3.0
 
 
 def _batch() -> Batch:

@@ -94,13 +94,19 @@ def test_finding_a_batch_may_wait_for_the_disk_unless_its_headers_and_index_are_
     assert asked == []
 
 
-def test_the_header_behind_a_batch_counts_too_because_it_confirms_the_batch(tmp_path, monkeypatch):
+def with_pairs(directory, first_bytes):
+    """A log of 300 batches of two records, written long ago, with the beginning of its index in memory."""
     clock = ManualClock()
-    log = open_log(tmp_path, LogConfig(index_interval_bytes=1), clock=clock)
+    log = open_log(directory, LogConfig(index_interval_bytes=1), clock=clock)
     for _ in range(300):
-        log.append_as_leader(batch(bytes(5_000), b"its last record"), 0)
+        log.append_as_leader(batch(bytes(first_bytes), b"its last record"), 0)
     log.reader.read(10, 1, end_offset=600, min_one_batch=True)
     clock.now_ms += 60_000
+    return log
+
+
+def test_the_header_behind_a_batch_counts_too_because_it_confirms_the_batch(tmp_path, monkeypatch):
+    log = with_pairs(tmp_path, 5_000)
     size = log.size_bytes // 300
     asked = []
 
@@ -116,12 +122,7 @@ def test_the_header_behind_a_batch_counts_too_because_it_confirms_the_batch(tmp_
 
 @pytest.mark.parametrize("dropped", [4, 5, 6])
 def test_each_of_the_three_headers_may_have_to_be_waited_for(tmp_path, monkeypatch, dropped):
-    clock = ManualClock()
-    log = open_log(tmp_path, LogConfig(index_interval_bytes=1), clock=clock)
-    for _ in range(300):
-        log.append_as_leader(batch(bytes(50_000), b"its last record"), 0)
-    log.reader.read(10, 1, end_offset=600, min_one_batch=True)
-    clock.now_ms += 60_000
+    log = with_pairs(tmp_path, 50_000)
     begin = dropped * (log.size_bytes // 300)
 
     def is_cached(region):
