@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.cluster.replica import FollowerState
 from broker.protocol.errors import Errors, KafkaError
@@ -22,7 +22,7 @@ from broker.protocol.offsets import UNKNOWN_OFFSET
 
 # Errors that mean this leader is outdated. The change stays pending until the controller's
 # LeaderAndIsr arrives.
-WAIT_FOR_CONTROLLER = frozenset(
+WAIT_FOR_CONTROLLER: Final = frozenset(
     {
         Errors.FENCED_LEADER_EPOCH,
         Errors.INVALID_UPDATE_VERSION,

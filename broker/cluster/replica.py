@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.offsets import UNKNOWN_OFFSET
 
-NEVER_MS = -(1 << 60)
+NEVER_MS: Final = -(1 << 60)
 
 
 class FollowerState(NamedTuple):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-LONG_MAX = (1 << 63) - 1
+LONG_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -29,8 +29,8 @@ from broker.utils.scheduler import KafkaScheduler
 
 _log = structlog.get_logger(__name__)
 # Delay before a sync is retried because another one was running.
-_FLUSH_AGAIN_MS = 100
-_LOOK_AGAIN_S = 0.05
+_FLUSH_AGAIN_MS: Final = 100
+_LOOK_AGAIN_S: Final = 0.05
 
 
 class Tail(NamedTuple):

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -18,8 +19,8 @@ from broker.log.results import EpochEndOffset
 from broker.protocol.epochs import NO_EPOCH
 from broker.protocol.offsets import UNKNOWN_OFFSET
 
-FILE_NAME = "leader-epoch-checkpoint"
-_UNSETTLED = -2  # below every batch's epoch
+FILE_NAME: Final = "leader-epoch-checkpoint"
+_UNSETTLED: Final = -2  # below every batch's epoch
 _log = structlog.get_logger(__name__)
 
 

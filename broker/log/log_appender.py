@@ -38,7 +38,7 @@ from broker.record.header import (
 from broker.record.message_set import begins_old
 from broker.record.validator import AppendOrigin, BatchRules
 
-_INSPECT_INLINE_BYTES = 64 * 1024
+_INSPECT_INLINE_BYTES: Final = 64 * 1024
 _CLIENT: Final = AppendOrigin.CLIENT
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 from broker.log.log_dir_health import LogDirHealth
@@ -15,8 +16,8 @@ from broker.utils.clock import Clock
 from broker.utils.scheduler import KafkaScheduler
 from broker.utils.topic_partition import TopicPartition
 
-DELETE_DIR_SUFFIX = "-delete"
-_MAX_NAME_BYTES = 255
+DELETE_DIR_SUFFIX: Final = "-delete"
+_MAX_NAME_BYTES: Final = 255
 
 
 class LogContext:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Final
 
 from broker.config.log_config import LONG_MAX
 from broker.log.log_context import LogContext
@@ -24,9 +25,9 @@ from broker.utils.scheduler import KafkaScheduler
 
 # Up to this many producers are written by the thread that rolls, in half a millisecond. The scheduler writes
 # more than that, at most once a second.
-_FEW_PRODUCERS = 100
-_SNAPSHOT_DELAY_MS = 1_000
-_SHORT_LOG_BYTES = 65536
+_FEW_PRODUCERS: Final = 100
+_SNAPSHOT_DELAY_MS: Final = 1_000
+_SHORT_LOG_BYTES: Final = 65536
 
 
 class LogProducers:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 import structlog
 
@@ -23,7 +24,7 @@ from broker.utils.file_region import FileRegion
 
 _log = structlog.get_logger(__name__)
 # Between two entries of an index are headers in so many bytes, and the one of the second entry. Pages are read ahead.
-_NEAR_BYTES = 8_192
+_NEAR_BYTES: Final = 8_192
 
 
 class LogReader:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -27,12 +28,12 @@ from broker.protocol.errors import KafkaError
 
 _log = structlog.get_logger(__name__)
 
-_RECENT_BATCHES = 256
+_RECENT_BATCHES: Final = 256
 # The kernel keeps written pages cached for longer than this.
-FRESH_MS = 1_000
-_LONG_AGO_MS = -(1 << 62)
+FRESH_MS: Final = 1_000
+_LONG_AGO_MS: Final = -(1 << 62)
 # Delay before an unlink is retried because another thread was renaming files.
-_BUSY_MS = 1_000
+_BUSY_MS: Final = 1_000
 
 
 class Segments:

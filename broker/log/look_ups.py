@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cache
+from typing import Final
 
 from broker.log.results import AbortedTransaction, LogRead, TimestampOffset
 from broker.log.segments.batch_walk import DamagedError
@@ -22,7 +23,7 @@ from broker.record.header import HEADER_BYTES, LOG_OVERHEAD_BYTES, NO_TIMESTAMP,
 from broker.record.records import RecordFormatError, decode_records
 from broker.utils.file_region import FileRegion
 
-_NEAR_BYTES = 64 * 1024  # what the kernel reads at once, or had read ahead
+_NEAR_BYTES: Final = 64 * 1024  # what the kernel reads at once, or had read ahead
 SegmentList = Sequence[Segment]
 Lock = AbstractContextManager[object]
 

@@ -14,6 +14,7 @@ import mmap
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import Final
 
 from broker.network.crowd import UNKNOWN_NS
 from broker.network.request_channel import NO_API, ConnectionInfo, Payload, Request
@@ -26,31 +27,31 @@ from broker.protocol.primitives import INT32
 from broker.utils.file_region import FileRegion
 
 Buffer = bytearray | mmap.mmap
-_FIRST_BUFFER = 4 * 1024
+_FIRST_BUFFER: Final = 4 * 1024
 # A smaller buffer is released after each complete frame: the shared buffer takes more requests per read.
-_WORTH_KEEPING = 64 * 1024
+_WORTH_KEEPING: Final = 64 * 1024
 # A larger buffer is released with its request, so that one large request does not cost memory for the
 # connection's lifetime. Twice the usual largest request of a producer.
-_MOST_KEPT = 2 * 1024 * 1024
+_MOST_KEPT: Final = 2 * 1024 * 1024
 # Bytes read at once without an own buffer while memory is short, or before the authentication: the unhandled
 # rest of them must be kept.
-_SHORT_READ = 16 * 1024
+_SHORT_READ: Final = 16 * 1024
 # Buffers from this size on are separate memory mappings, which grow without copying. Touching 8 MiB of new
 # pages takes 10 ms.
-_MAPPED = 1024 * 1024
+_MAPPED: Final = 1024 * 1024
 # For the same reason, one turn receives at most this much. The rest comes with the next turn.
-_MOST_RECEIVED = 1024 * 1024
+_MOST_RECEIVED: Final = 1024 * 1024
 # Few clients send this many requests before the first response. One that does may request large responses
 # with small requests, so their size is checked once per this many requests.
-PIPELINED = 8
-_MOST_IN_FLIGHT = 128
-_MOST_UNSENT = 1024 * 1024
+PIPELINED: Final = 8
+_MOST_IN_FLIGHT: Final = 128
+_MOST_UNSENT: Final = 1024 * 1024
 
 # Why a connection is muted: nothing is read, and no frame handled, while there is any cause.
-UNANSWERED = 1  # until all its requests are answered and the responses sent
-OUT_OF_TURN = 2  # its share of the turn is used up; it continues in the next turn
-THROTTLED = 4  # a quota is used up, until `ConnectionInfo.throttled_until_ns`
-GONE = 8
+UNANSWERED: Final = 1  # until all its requests are answered and the responses sent
+OUT_OF_TURN: Final = 2  # its share of the turn is used up; it continues in the next turn
+THROTTLED: Final = 4  # a quota is used up, until `ConnectionInfo.throttled_until_ns`
+GONE: Final = 8
 
 
 def _new_buffer(size: int) -> Buffer:

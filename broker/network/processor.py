@@ -44,10 +44,11 @@ from broker.protocol.framing import split_request_header
 from broker.utils.refusal_log import log_refusal
 
 _log = structlog.get_logger(__name__)
-_SHARED_BUFFER = 256 * 1024
-_TICK_S, _RETRY_S = 1.0, 0.005
-_TICK_NS = 1_000_000_000
-_FEW = 4  # up to this many need no time check: each has its own limit
+_SHARED_BUFFER: Final = 256 * 1024
+_TICK_S: Final = 1.0
+_RETRY_S: Final = 0.005
+_TICK_NS: Final = 1_000_000_000
+_FEW: Final = 4  # up to this many need no time check: each has its own limit
 # Looked up here once: a look-up in a module or an enum, several for each request, takes 50 ns.
 _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.network.fair_rounds import FairRounds
 from broker.network.request_memory import RequestMemory
@@ -26,9 +26,9 @@ from broker.utils.purgatory import DelayedOperation
 
 Payload = Sequence[bytes | FileRegion]
 #: The API key of what stands among a connection's requests and is none; it is not counted.
-NO_API = -1
-_UNCOUNTED = RequestMemory()
-_JOIN_BYTES = 2048
+NO_API: Final = -1
+_UNCOUNTED: Final = RequestMemory()
+_JOIN_BYTES: Final = 2048
 
 
 @dataclass(slots=True)

@@ -7,10 +7,11 @@ an eighth of a millisecond to four seconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
-_SHIFT = 17
-_BUCKETS = 17
-BOUNDS_MS = tuple((1 << (_SHIFT + place)) / 1e6 for place in range(_BUCKETS - 1))
+_SHIFT: Final = 17
+_BUCKETS: Final = 17
+BOUNDS_MS: Final = tuple((1 << (_SHIFT + place)) / 1e6 for place in range(_BUCKETS - 1))
 
 
 class RequestTimes:

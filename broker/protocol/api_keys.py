@@ -95,7 +95,7 @@ class Api:
         self.flexible_from = flexible_from
 
 
-_NEVER = 1 << 15
+_NEVER: Final = 1 << 15
 APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in (

@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import Errors, ProtocolError
@@ -37,18 +37,18 @@ from broker.protocol.unknown_tags import without_unknown_tags
 from broker.utils.lean_import import import_lean
 
 Kind = Literal["request", "response"]
-ZERO_UUID = uuid.UUID(int=0)
+ZERO_UUID: Final = uuid.UUID(int=0)
 # Versions that kio does not have.
-LATER_THAN_KIO = frozenset({("consumer_group_describe", 1), ("consumer_group_heartbeat", 1)})
-_MAX_ERROR_TEXT = 4096
+LATER_THAN_KIO: Final = frozenset({("consumer_group_describe", 1), ("consumer_group_heartbeat", 1)})
+_MAX_ERROR_TEXT: Final = 4096
 # The most elements of a response, nested ones included: as many as for 200,000 partitions in topics of their
 # own, with five replicas each. An element takes 50 to 250 bytes as an object, so a response takes at most 100
 # MB, AlterPartition's 350 MB.
-_MOST_ANSWERED: Mapping[int, int] = {
+_MOST_ANSWERED: Final[Mapping[int, int]] = {
     ApiKey.ALTER_PARTITION: 1_400_000,  # with their ISRs
     ApiKey.METADATA: 3_500_000,  # with replicas, ISRs and offline replicas; only `may-stop` requests it
 }
-_MOST_ANSWERED_BY_OTHERS = 400_000
+_MOST_ANSWERED_BY_OTHERS: Final = 400_000
 
 
 def survey(api_key: int, version: int, body: memoryview, most: int) -> Survey:
@@ -375,7 +375,7 @@ def _of_other_versions(entity_type: Any, names: AbstractSet[str]) -> AbstractSet
     return names
 
 
-_ZEROES: Fields = {
+_ZEROES: Final[Fields] = {
     "timedelta_i32": timedelta(0),
     "timedelta_i64": timedelta(0),
     "uuid": None,
@@ -453,7 +453,7 @@ def _uuid(value: uuid.UUID) -> uuid.UUID | None:
     return None if value == ZERO_UUID else value
 
 
-_CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
+_CONVERTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "timedelta_i32": _duration,
     "timedelta_i64": _duration,
     "datetime_i64": _instant,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from broker.protocol.errors import Errors, ProtocolError, TooManyElements
 from broker.protocol.fetch_requests import BATCHES_FROM, TopicKey
@@ -20,25 +20,25 @@ from broker.protocol.leader_tags import NodeEndpoint, endpoints_section, leader_
 from broker.protocol.primitives import MAX_TAGS, read_uvarint, skip_tags, write_uvarint
 from broker.utils.file_region import FileRegion
 
-FETCH = 1
-_FLEXIBLE_FROM = 12
-_TOPIC_IDS_FROM = 13
-_ENDPOINTS_FROM = 16
+FETCH: Final = 1
+_FLEXIBLE_FROM: Final = 12
+_TOPIC_IDS_FROM: Final = 13
+_ENDPOINTS_FROM: Final = 16
 # The most topics and partitions in a leader's response, more than any follower follows. Also the most aborted
 # transactions of one partition.
-_MOST_ANSWERED = 400_000
-_INT16 = Struct(">h")
-_INT32 = Struct(">i")
-_PARTITION_V0 = Struct(">ihq")
-_PARTITION_V4 = Struct(">ihqq")
-_PARTITION_V5 = Struct(">ihqqq")
-_DIVERGING_TAG = Struct(">BBiqB")
-_SESSION = Struct(">ihi")
-_EPOCH_AND_END = Struct(">iq")
-_NO_ID = bytes(16)
-_NO_ABORTED = _INT32.pack(-1)
-_ABORTED = Struct(">qq")
-_PARTITION_NONE_ABORTED = Struct(">ihqqqBi")  # with no aborted transactions, and the preferred replica
+_MOST_ANSWERED: Final = 400_000
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_PARTITION_V0: Final = Struct(">ihq")
+_PARTITION_V4: Final = Struct(">ihqq")
+_PARTITION_V5: Final = Struct(">ihqqq")
+_DIVERGING_TAG: Final = Struct(">BBiqB")
+_SESSION: Final = Struct(">ihi")
+_EPOCH_AND_END: Final = Struct(">iq")
+_NO_ID: Final = bytes(16)
+_NO_ABORTED: Final = _INT32.pack(-1)
+_ABORTED: Final = Struct(">qq")
+_PARTITION_NONE_ABORTED: Final = Struct(">ihqqqBi")  # with no aborted transactions, and the preferred replica
 
 
 class FetchedPartition:
@@ -453,7 +453,7 @@ def encode_follower_fetch(
     return b"".join(parts)
 
 
-_FETCH_HEAD = Struct(">iiibii")
-_FETCH_PARTITION = Struct(">iiqiqiB")
+_FETCH_HEAD: Final = Struct(">iiibii")
+_FETCH_PARTITION: Final = Struct(">iiqiqiB")
 # An empty rack, and one tag: ReplicaState.
-_FETCH_TAIL = Struct(">BBBBiqB")
+_FETCH_TAIL: Final = Struct(">BBBBiqB")

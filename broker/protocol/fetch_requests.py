@@ -27,21 +27,22 @@ AskedPartition = tuple[int, int, int, int, int, int]
 
 BATCHES_FROM: Final = 4
 """The first version whose readers know record batches (magic 2). Older ones get messages of magic 0 and 1."""
-_FLEXIBLE_FROM = 12
-_TOPIC_IDS_FROM = 13
-_REPLICA_STATE_FROM = 15
-_HEAD = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
-_HEAD_V3 = Struct(">iii")
-_HEAD_V0 = Struct(">ii")
-_NO_LIMIT = (1 << 31) - 1
-_SESSION = Struct(">ii")
-_REPLICA_STATE = Struct(">iq")
-_REPLICA_STATE_TAG = 1
-_PARTITION_V4 = Struct(">iqi")
-_PARTITION_V5 = Struct(">iqqi")
-_PARTITION_V9 = Struct(">iiqqi")
-_PARTITION_V12 = Struct(">iiqiqiB")  # with the number of tags
-NO_SESSION, FINAL_EPOCH = 0, -1
+_FLEXIBLE_FROM: Final = 12
+_TOPIC_IDS_FROM: Final = 13
+_REPLICA_STATE_FROM: Final = 15
+_HEAD: Final = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
+_HEAD_V3: Final = Struct(">iii")
+_HEAD_V0: Final = Struct(">ii")
+_NO_LIMIT: Final = (1 << 31) - 1
+_SESSION: Final = Struct(">ii")
+_REPLICA_STATE: Final = Struct(">iq")
+_REPLICA_STATE_TAG: Final = 1
+_PARTITION_V4: Final = Struct(">iqi")
+_PARTITION_V5: Final = Struct(">iqqi")
+_PARTITION_V9: Final = Struct(">iiqqi")
+_PARTITION_V12: Final = Struct(">iiqiqiB")  # with the number of tags
+NO_SESSION: Final = 0
+FINAL_EPOCH: Final = -1
 CONSUMER_REPLICA_ID: Final = -1
 #: The isolation level of a consumer that reads only records whose transactions are decided. The only other is 0.
 READ_COMMITTED: Final = 1

@@ -14,11 +14,11 @@ from broker.protocol.api_keys import APIS, ApiKey
 from broker.protocol.errors import ProtocolError
 from broker.protocol.primitives import INT32, skip_tags
 
-_REQUEST_PREFIX = Struct(">hhih")
-_PREFIX_WITHOUT_CLIENT = Struct(">hhi")
+_REQUEST_PREFIX: Final = Struct(">hhih")
+_PREFIX_WITHOUT_CLIENT: Final = Struct(">hhi")
 _WITHOUT_CLIENT: Final = ApiKey.CONTROLLED_SHUTDOWN.value
-_RESPONSE_PREFIX = Struct(">ii")
-_RESPONSE_PREFIX_FLEXIBLE = Struct(">iiB")
+_RESPONSE_PREFIX: Final = Struct(">ii")
+_RESPONSE_PREFIX_FLEXIBLE: Final = Struct(">iiB")
 
 
 class RequestHeader(NamedTuple):

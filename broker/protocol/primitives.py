@@ -12,17 +12,17 @@ import uuid
 from collections.abc import Iterator
 from functools import lru_cache
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from broker.protocol.errors import ProtocolError
 
-INT16 = Struct(">h")
-INT32 = Struct(">i")
-INT64 = Struct(">q")
+INT16: Final = Struct(">h")
+INT32: Final = Struct(">i")
+INT64: Final = Struct(">q")
 # Kafka's clients send at most a few tags, so a header with kilobytes of them is not theirs.
-MAX_TAGS = 64
+MAX_TAGS: Final = 64
 # Kafka reads no longer one in the compact encoding either, whose lengths could say so.
-LONGEST_STRING = 0x7FFF
+LONGEST_STRING: Final = 0x7FFF
 
 
 def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:

@@ -31,17 +31,17 @@ BATCHES_FROM: Final = 3
 """The first version whose records must be a batch (magic 2), and that may be part of a transaction."""
 LEADERS_FROM: Final = 10
 """The first version whose response says who leads instead (KIP-951)."""
-_FLEXIBLE_FROM = 9
-_INT16 = Struct(">h")
-_INT32 = Struct(">i")
-_ACKS_TIMEOUT = Struct(">hi")
-_PARTITION_V0 = Struct(">ihq")
-_PARTITION_V2 = Struct(">ihqq")
-_PARTITION_V5 = Struct(">ihqqq")
-_NO_MORE = b"\1\0\0"  # no record errors, no message, no tags
+_FLEXIBLE_FROM: Final = 9
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_ACKS_TIMEOUT: Final = Struct(">hi")
+_PARTITION_V0: Final = Struct(">ihq")
+_PARTITION_V2: Final = Struct(">ihqq")
+_PARTITION_V5: Final = Struct(">ihqqq")
+_NO_MORE: Final = b"\1\0\0"  # no record errors, no message, no tags
 # Of the partition; then the tags of its topic, the throttle time, and the tags of the response.
-_END_OF_ONE = _NO_MORE + b"\0" + _INT32.pack(0) + b"\0"
-_NULL_ARRAY = "null array in Produce"
+_END_OF_ONE: Final = _NO_MORE + b"\0" + _INT32.pack(0) + b"\0"
+_NULL_ARRAY: Final = "null array in Produce"
 
 
 ProducedTopic = tuple[str, list[tuple[int, memoryview | None]]]

@@ -18,34 +18,36 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
-HEADER_BYTES = HEADER.size
-LOG_OVERHEAD_BYTES = 12  # base_offset and length, which ``length`` does not count
-CRC_START = 21
-MAGIC = 2
-MIN_RECORD_BYTES = 7  # length, attributes, timestamp and offset deltas, key and value lengths, header count
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = HEADER.size
+LOG_OVERHEAD_BYTES: Final = 12  # base_offset and length, which ``length`` does not count
+CRC_START: Final = 21
+MAGIC: Final = 2
+MIN_RECORD_BYTES: Final = (
+    7  # length, attributes, timestamp and offset deltas, key and value lengths, header count
+)
 
-CODEC_MASK = 0x07
-LOG_APPEND_TIME_FLAG = 0x08
-TRANSACTIONAL_FLAG = 0x10
-CONTROL_FLAG = 0x20
-DELETE_HORIZON_FLAG = 0x40
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-NO_TIMESTAMP = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
 
-_OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
-_CRC = struct.Struct(">I")
-_CRC_AT = 17
-_CRC_ATTRIBUTES = struct.Struct(">Ih")
-_INT64 = struct.Struct(">q")
-_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
+_CRC: Final = struct.Struct(">I")
+_CRC_AT: Final = 17
+_CRC_ATTRIBUTES: Final = struct.Struct(">Ih")
+_INT64: Final = struct.Struct(">q")
+_OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
 
 
 class BatchHeader(NamedTuple):

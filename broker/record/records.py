@@ -7,18 +7,20 @@ records. Every length in the data is checked against the available bytes before 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.record.header import NO_TIMESTAMP
 
 Bytes = bytes | bytearray | memoryview
-LEAST_LENGTH = 6  # of a record, after its length: attributes, two deltas, two lengths, the number of headers
-LONG_MAX = (1 << 63) - 1
-NULL_LENGTH = 1  # -1 as a varint
-_NULL = bytes((NULL_LENGTH,))
+LEAST_LENGTH: Final = (
+    6  # of a record, after its length: attributes, two deltas, two lengths, the number of headers
+)
+LONG_MAX: Final = (1 << 63) - 1
+NULL_LENGTH: Final = 1  # -1 as a varint
+_NULL: Final = bytes((NULL_LENGTH,))
 # The varints from 0 to 255: nearly all lengths, and all deltas in a small batch.
-_SHORT = tuple(bytes((n << 1,) if n < 64 else ((n << 1) & 0x7F | 0x80, n >> 6)) for n in range(256))
-_MORE = 0x80  # from this value on, another byte of the varint follows
+_SHORT: Final = tuple(bytes((n << 1,) if n < 64 else ((n << 1) & 0x7F | 0x80, n >> 6)) for n in range(256))
+_MORE: Final = 0x80  # from this value on, another byte of the varint follows
 
 
 class RecordFormatError(ValueError):

@@ -44,11 +44,11 @@ from broker.record.records import LONG_MAX, RecordFormatError, walk
 
 # How much a batch may decompress to when its records are checked: far more than clients send, far less
 # than memory.
-LEAST_INSIDE_BYTES = 32 * 1024 * 1024
-INSIDE_FACTOR = 8
+LEAST_INSIDE_BYTES: Final = 32 * 1024 * 1024
+INSIDE_FACTOR: Final = 8
 # Checking that many records takes a second or two; clients' own limits are lower.
-MOST_RECORDS = 1_000_000
-_HIGHEST_CODEC = len(CODEC_NAMES) - 1
+MOST_RECORDS: Final = 1_000_000
+_HIGHEST_CODEC: Final = len(CODEC_NAMES) - 1
 
 
 class RecordError(NamedTuple):

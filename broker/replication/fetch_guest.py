@@ -10,12 +10,13 @@ import select
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 from broker.network.transport import Transport
 from broker.replication.broker_channel import BrokerChannel, ChannelError, grown
 
-_FIRST_BUFFER = 64 * 1024
-_LENGTH_BYTES = 4
+_FIRST_BUFFER: Final = 64 * 1024
+_LENGTH_BYTES: Final = 4
 
 
 class FetchGuest:

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, final
+from typing import Any, Final, final
 
 import structlog
 
@@ -25,7 +25,7 @@ from broker.replication.sync_ring import SyncRing, load_aio
 from broker.utils.topic_partition import TopicPartition
 
 _log = structlog.get_logger(__name__)
-_MOST_THREADS = 8
+_MOST_THREADS: Final = 8
 
 Failures = Mapping[TopicPartition, KafkaError]
 

@@ -7,7 +7,7 @@ coordinator. :mod:`.add_partitions_to_txn` sends the question. The append checks
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from broker.cluster.partition import Partition
 from broker.log.producers.verification import NOT_VERIFIED, VerificationGuard
@@ -119,7 +119,7 @@ def _asked(guards: Guards) -> list[TopicPartition]:
 
 # Retriable errors that older producers do not retry in a Produce response. NOT_ENOUGH_REPLICAS makes them retry
 # without a metadata refresh, as in Kafka.
-_RETRIABLE = frozenset(
+_RETRIABLE: Final = frozenset(
     {
         Errors.CONCURRENT_TRANSACTIONS,
         Errors.NETWORK_EXCEPTION,

@@ -24,22 +24,22 @@ from broker.replication.delayed_fetch import Fetched, FetchEntry
 from broker.replication.session_news import NewsBoard, SessionNews
 from broker.utils.clock import Clock
 
-INITIAL_EPOCH = 0
-_LAST_EPOCH = (1 << 31) - 1
+INITIAL_EPOCH: Final = 0
+_LAST_EPOCH: Final = (1 << 31) - 1
 # A session may be evicted in favour of another if it was not used, or has existed, for this long
 # (Kafka's min.incremental.fetch.session.eviction.ms).
-_EVICTION_MS = 120_000
+_EVICTION_MS: Final = 120_000
 # Kafka limits only the number of sessions; this also limits peers that name millions of partitions.
-_MOST_PARTITIONS = 500_000
+_MOST_PARTITIONS: Final = 500_000
 # A longer name may have 32 KiB and is no topic's. A session keeps names for as long as it lasts.
-_LONGEST_NAME = 249
+_LONGEST_NAME: Final = 249
 # All partitions of a follower's session are read once in this period even without changes. This updates the
 # time when it was last caught up, and finds unreported changes, such as a new log start offset. At most a
 # tenth of replica.lag.time.max.ms.
-LOOK_AT_ALL_MS = 2_000
-_NEVER_MS = -(1 << 60)
+LOOK_AT_ALL_MS: Final = 2_000
+_NEVER_MS: Final = -(1 << 60)
 # Reading up to this many partitions is faster than finding the changed ones.
-_FEW = 8
+_FEW: Final = 8
 _NO_ERROR: Final = Errors.NONE  # looked up here once, and not for each partition
 
 Key = tuple[TopicKey, int]

@@ -10,13 +10,14 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
 from broker.protocol.control_messages import BrokerInfo, MetadataUpdate, PartitionInfo
 from broker.protocol.epochs import LEADER_DURING_DELETE, NO_CONTROLLER
 from broker.replication.cluster_view import BrokerAddress
 from broker.utils.topic_partition import TopicPartition
 
-_EMPTY: Mapping[int, PartitionInfo] = MappingProxyType({})
+_EMPTY: Final[Mapping[int, PartitionInfo]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class SystemClock:
         return time.monotonic_ns() // 1_000_000
 
 
-SYSTEM_CLOCK = SystemClock()
+SYSTEM_CLOCK: Final = SystemClock()
 
 
 # threading refuses to wait for more than some centuries, and who means "never" sets the largest number there is.

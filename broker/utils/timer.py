@@ -10,12 +10,13 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
+from typing import Final
 
 import structlog
 
 from broker.utils.clock import SYSTEM_CLOCK, Clock, wait_s
 
-TICK_MS = 10
+TICK_MS: Final = 10
 _log = structlog.get_logger(__name__)
 
 

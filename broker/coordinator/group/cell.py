@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from enum import Enum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -23,7 +23,7 @@ from broker.utils.timer import Timer, TimerEntry
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
-_MAX_NAME = 256
+_MAX_NAME: Final = 256
 
 
 class GroupCell:

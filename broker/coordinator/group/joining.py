@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from broker.coordinator.group.append_errors import store_error
 from broker.coordinator.group.group import Group
@@ -32,7 +33,7 @@ from broker.coordinator.group.states import GroupState
 from broker.coordinator.group.weights import assignments_weight, member_weight, pending_weight, words_weight
 from broker.protocol.errors import Errors
 
-_WITHOUT_CURRENT_MEMBERS = (GroupState.EMPTY, GroupState.DEAD)
+_WITHOUT_CURRENT_MEMBERS: Final = (GroupState.EMPTY, GroupState.DEAD)
 
 
 def join(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.coordinator.group.messages import JoinCallback, JoinRequest, SyncCallback
 from broker.coordinator.group.records import MemberRecord
 from broker.coordinator.group.weights import member_weight, words_weight
 
-NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """How long the join of a new member may wait. It has no member id yet to send heartbeats with, and its client
 may have given up.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from broker.coordinator.group.append_errors import store_error
 from broker.coordinator.group.consumer.checks import commit_error
@@ -32,7 +33,7 @@ from broker.coordinator.group.rebalance import (
 from broker.coordinator.group.states import GroupState
 from broker.protocol.errors import Errors
 
-_HEARTBEAT_ANSWERS: Mapping[GroupState, Errors] = {
+_HEARTBEAT_ANSWERS: Final[Mapping[GroupState, Errors]] = {
     # A consumer may send heartbeats as soon as its JoinGroup is answered.
     GroupState.COMPLETING_REBALANCE: Errors.NONE,
     GroupState.STABLE: Errors.NONE,

@@ -15,9 +15,9 @@ from broker.log.producers.verification import VerificationGuard
 from broker.protocol.errors import Errors
 from broker.protocol.produce_messages import ACKS_ALL
 
-NO_MEMBER_ID = ""
-NO_GENERATION = -1
-NO_LEADER = ""
+NO_MEMBER_ID: Final = ""
+NO_GENERATION: Final = -1
+NO_LEADER: Final = ""
 NEVER_MS: Final = 1 << 62
 
 

@@ -18,7 +18,8 @@ from broker.record.header import CODEC_MASK, HEADER_BYTES, BatchHeader
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
 _VERSION: Final = 0
-_ABORT, _COMMIT = 0, 1
+_ABORT: Final = 0
+_COMMIT: Final = 1
 # The one record of each marker that Kafka or Landline has written. Three of its fields vary: key type, the value's
 # version and the epoch.
 _RECORD: Final = struct.Struct(">5B2hBhiB")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -22,7 +23,7 @@ from broker.protocol.offsets import UNKNOWN_OFFSET
 from broker.record.header import BatchHeader
 
 _log = structlog.get_logger(__name__)
-_WHAT_TO_DO = (
+_WHAT_TO_DO: Final = (
     "nothing if the transaction is known as ended; otherwise its records hold back consumers with "
     "isolation.level=read_committed: find it with kafka-transactions.sh find-hanging and end it with its abort"
 )

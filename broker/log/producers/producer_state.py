@@ -28,8 +28,8 @@ from broker.record.header import (
 )
 from broker.record.validator import AppendOrigin
 
-BATCHES_KEPT = 5
-MAX_PRODUCERS = 10_000
+BATCHES_KEPT: Final = 5
+MAX_PRODUCERS: Final = 10_000
 # How much later than transaction.max.timeout.ms a transaction must be to count as late: Kafka's constant.
 _LATE_MS: Final = 5 * 60_000
 # No Produce waits so long for its coordinator. Kafka keeps what it verifies for producer.id.expiration.ms, a day.

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
+from typing import Final
 from weakref import ref
 
 import structlog
@@ -29,18 +30,22 @@ from broker.log.segments.offset_index import OffsetIndex
 from broker.log.segments.segment_file import FileSlot, SegmentFile
 from broker.record.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
 
-LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TXN_INDEX_SUFFIX: Final = ".txnindex"
 # Of a segment that is to replace others: unfinished, and finished.
-CLEANED_SUFFIX, SWAP_SUFFIX = ".cleaned", ".swap"
-INT32_MAX = (1 << 31) - 1
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+INT32_MAX: Final = (1 << 31) - 1
 # How many files of inactive segments stay open for later reads, over all logs; the most recently opened ones
 # do. A log with thousands of segments could otherwise use all file descriptors of the process.
-MOST_KEPT_OPEN = 512
+MOST_KEPT_OPEN: int = 512
 _opening = threading.Lock()  # lock order 91
 _opened: deque[ref[FileSlot]] = deque()
 _log = structlog.get_logger(__name__)
 
-_WHAT_TO_DO = (
+_WHAT_TO_DO: Final = (
     "look at the disk; what is damaged is kept and answered with CORRUPT_MESSAGE. Let a sound replica lead, then have "
     "this one copied anew: stop the broker, remove the partition's directory, start it"
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.log.segments.segment_file import SegmentFile
 from broker.protocol.errors import Errors, KafkaError
@@ -24,9 +24,9 @@ from broker.record.header import (
     read_header,
 )
 
-SCAN_BYTES = 8192
-_SEARCH_BYTES = 1 << 20
-_HIGH_BYTES = 4
+SCAN_BYTES: Final = 8192
+_SEARCH_BYTES: Final = 1 << 20
+_HIGH_BYTES: Final = 4
 
 Found = tuple[int, BatchHeader]
 

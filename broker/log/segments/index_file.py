@@ -24,21 +24,23 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
+from typing import Final
 
 import structlog
 
 from broker.log.filesystem_sync import sync_data
 
 _log = structlog.get_logger(__name__)
-_PENDING_ENTRIES = 64
-_TRIES = 16  # one damaged entry needs two
-_BLOCK_ENTRIES = 512  # read at once: a page or two
+_PENDING_ENTRIES: Final = 64
+_TRIES: Final = 16  # one damaged entry needs two
+_BLOCK_ENTRIES: Final = 512  # read at once: a page or two
 # Of all indexes together: at most 744 KiB. Each place has a few blocks, as readers may be at several positions of one
 # index; indexes that share a place displace each other's. The places are a prime, because a segment makes several
 # indexes at once: all of them are used.
-_PLACES, _BLOCKS_EACH = 31, 4
+_PLACES: Final = 31
+_BLOCKS_EACH: Final = 4
 _Kept = tuple[int, int, bytes]  # whose, the number of its first entry, and the block
-_kept: dict[int, tuple[_Kept, ...]] = {}  # by place, the newest block first
+_kept: Final[dict[int, tuple[_Kept, ...]]] = {}  # by place, the newest block first
 _serials = itertools.count(1)
 
 Entry = tuple[int, int]

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from struct import Struct
+from typing import Final
 
 from broker.log.segments.index_file import IndexFile
 
-_ENTRY = Struct(">ii")
-ENTRY_BYTES = _ENTRY.size
+_ENTRY: Final = Struct(">ii")
+ENTRY_BYTES: Final = _ENTRY.size
 
 
 class OffsetIndex:

@@ -30,9 +30,9 @@ from broker.log.segments.time_index import TimeIndex
 from broker.log.segments.txn_index import TransactionIndex
 from broker.record.header import HEADER_BYTES, NO_TIMESTAMP, BatchHeader
 
-DELETED_SUFFIX = ".deleted"
+DELETED_SUFFIX: Final = ".deleted"
 _NAME_DIGITS: Final = 20
-SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 # (base offset, last offset, bytes, max timestamp) of a batch to append
 AppendedBatch = tuple[int, int, int, int]

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from struct import Struct
+from typing import Final
 
 from broker.log.segments.index_file import IndexFile
 from broker.record.header import NO_TIMESTAMP
 
-_ENTRY = Struct(">qi")
-ENTRY_BYTES = _ENTRY.size
+_ENTRY: Final = Struct(">qi")
+ENTRY_BYTES: Final = _ENTRY.size
 
 
 class TimeIndex:

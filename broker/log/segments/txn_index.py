@@ -18,9 +18,9 @@ from typing import Final
 from broker.log.results import AbortedTransaction
 from broker.log.segments.index_file import sync_file
 
-_ENTRY = Struct(">hqqqq")
-ENTRY_BYTES = _ENTRY.size
-VERSION = 0
+_ENTRY: Final = Struct(">hqqqq")
+ENTRY_BYTES: Final = _ENTRY.size
+VERSION: Final = 0
 # A look-up reads so many bytes at once. An index of this size is read from its begin: a damaged entry then
 # hides no other.
 _CHUNK_BYTES: Final = 2_000 * ENTRY_BYTES

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from broker.log import look_ups
 from broker.log.log import Log
@@ -40,25 +41,25 @@ from broker.utils.file_region import FileRegion
 from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import TopicPartition
 
-_RULE = RULES[ApiKey.FETCH]
-_ERROR_FROM = 7  # the first version with an error code for the whole response
-_ZSTD_FROM = 10  # the first version whose readers know zstd (KIP-110)
-_FOLLOWERS_FROM = 11  # the first version whose clients may read from followers (KIP-392)
-_NO_ERROR = Errors.NONE  # looked up here once, and not for each partition
-_LED_ELSEWHERE = (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
+_RULE: Final = RULES[ApiKey.FETCH]
+_ERROR_FROM: Final = 7  # the first version with an error code for the whole response
+_ZSTD_FROM: Final = 10  # the first version whose readers know zstd (KIP-110)
+_FOLLOWERS_FROM: Final = 11  # the first version whose clients may read from followers (KIP-392)
+_NO_ERROR: Final = Errors.NONE  # looked up here once, and not for each partition
+_LED_ELSEWHERE: Final = (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
 # Longer waits end after this time with an empty response: the reader retries, and the timer's memory
 # is limited.
-_LONGEST_WAIT_MS = 300_000
+_LONGEST_WAIT_MS: Final = 300_000
 # Of a response, a topic with its id, and a partition without records: for the quota, in newer versions.
-_RESPONSE_BYTES = 18
-_TOPIC_BYTES = 18
-_PARTITION_BYTES = 42
-_ABORTED_BYTES = 17
+_RESPONSE_BYTES: Final = 18
+_TOPIC_BYTES: Final = 18
+_PARTITION_BYTES: Final = 42
+_ABORTED_BYTES: Final = 17
 # A connection whose fetch was of data on the disk reads on there, mostly.
-_COLD_FETCHES = 8
+_COLD_FETCHES: Final = 8
 # An index of aborted transactions from this size on is read by a handler: 2,000 entries take 2 ms. One that was not
 # written lately may wait for the disk, however small.
-_MANY_ABORTS_BYTES = 64 * 1024
+_MANY_ABORTS_BYTES: Final = 64 * 1024
 
 
 def handle(request: Request, ctx: ApiContext) -> Verdict:

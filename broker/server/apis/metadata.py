@@ -4,7 +4,7 @@ takes milliseconds.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from broker.config.topic_name import topic_name_problem
 from broker.network.request_channel import Request
@@ -33,10 +33,10 @@ from broker.server.apis.metadata_wait import MetadataWait
 from broker.server.metadata_cache import Snapshot
 from broker.utils.topic_partition import INTERNAL_TOPICS
 
-_RULE = RULES[ApiKey.METADATA]
-_FIRST_UPDATE_MS = 5_000
-_IDS_UNUSED = (10, 11)  # versions that have the field, but whose responses cannot name unknown topics
-_CLUSTER_OPERATIONS = range(8, 11)  # the versions that can ask for them
+_RULE: Final = RULES[ApiKey.METADATA]
+_FIRST_UPDATE_MS: Final = 5_000
+_IDS_UNUSED: Final = (10, 11)  # versions that have the field, but whose responses cannot name unknown topics
+_CLUSTER_OPERATIONS: Final = range(8, 11)  # the versions that can ask for them
 
 
 _bodies: MetadataBodies[BodyKey] = MetadataBodies()

@@ -41,16 +41,18 @@ from broker.server.apis.produce_verification import (
 )
 from broker.utils.topic_partition import TopicPartition
 
-_RULE = RULES[ApiKey.PRODUCE]
+_RULE: Final = RULES[ApiKey.PRODUCE]
 # Longer waits end after this time: the timer keeps a slot for every 10 ms tick with a waiting entry.
 _LONGEST_WAIT_MS: Final = 300_000
-_ACKS = frozenset({ACKS_ALL, 0, 1})
-_NULL_RECORDS = PartitionResponse(Errors.INVALID_RECORD, message="no records in the request")
-_TWICE = PartitionResponse(Errors.INVALID_REQUEST, message="the request names this partition more than once")
-_SEVERAL_BATCHES = PartitionResponse(
+_ACKS: Final = frozenset({ACKS_ALL, 0, 1})
+_NULL_RECORDS: Final = PartitionResponse(Errors.INVALID_RECORD, message="no records in the request")
+_TWICE: Final = PartitionResponse(
+    Errors.INVALID_REQUEST, message="the request names this partition more than once"
+)
+_SEVERAL_BATCHES: Final = PartitionResponse(
     Errors.INVALID_RECORD, message="a produce request has one record batch for a partition, not several"
 )
-_ZSTD_TOO_EARLY = PartitionResponse(
+_ZSTD_TOO_EARLY: Final = PartitionResponse(
     Errors.UNSUPPORTED_COMPRESSION_TYPE, message="zstd needs Produce version 7 or later (KIP-110)"
 )
 _ATTRIBUTES_AT: Final = 22  # the low byte of the batch's attributes
@@ -65,15 +67,15 @@ _FEW_RECORDS: Final = 1_000
 # The question of each topic of each request; looking them up in their classes costs as much as the answer.
 _WRITE: Final = AclOperation.WRITE
 _TOPIC: Final = ResourceType.TOPIC
-_DENIED = PartitionResponse(Errors.TOPIC_AUTHORIZATION_FAILED)
-_TRANSACTION_DENIED = PartitionResponse(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-_NO_TRANSACTIONAL_ID = PartitionResponse(
+_DENIED: Final = PartitionResponse(Errors.TOPIC_AUTHORIZATION_FAILED)
+_TRANSACTION_DENIED: Final = PartitionResponse(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+_NO_TRANSACTIONAL_ID: Final = PartitionResponse(
     Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message="transactional records need a transactional id"
 )
-_SEVERAL_PRODUCERS = PartitionResponse(
+_SEVERAL_PRODUCERS: Final = PartitionResponse(
     Errors.INVALID_PRODUCER_ID_MAPPING, message="transactional records contained more than one producer ID"
 )
-_BAD_ACKS = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
+_BAD_ACKS: Final = PartitionResponse(Errors.INVALID_REQUIRED_ACKS, message="acks must be -1 (all), 0 or 1")
 Responses = Mapping[TopicPartition, PartitionResponse]
 
 

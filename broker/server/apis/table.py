@@ -80,7 +80,7 @@ _DELETES_OF_GROUP: Final = Need(AclOperation.DELETE, ResourceType.GROUP)
 
 # An API is a row of APIS with its versions; by default, ``handle`` of the module with its name serves
 # it. Exceptions:
-_OTHERWISE: Mapping[ApiKey, Route] = {
+_OTHERWISE: Final[Mapping[ApiKey, Route]] = {
     ApiKey.PRODUCE: Route("produce", raw=True),
     ApiKey.FETCH: Route("fetch", raw=True),
     ApiKey.LIST_OFFSETS: Route("list_offsets", dear=True),
@@ -118,8 +118,12 @@ _OTHERWISE: Mapping[ApiKey, Route] = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: Route("delegation_tokens", function="expire"),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: Route("delegation_tokens", function="describe"),
 }
-ROUTES: Mapping[ApiKey, Route] = {api.key: _OTHERWISE.get(api.key, Route(api.name)) for api in APIS.values()}
-_NEEDS: Mapping[int, Need] = {key: route.need for key, route in ROUTES.items() if route.need is not None}
+ROUTES: Final[Mapping[ApiKey, Route]] = {
+    api.key: _OTHERWISE.get(api.key, Route(api.name)) for api in APIS.values()
+}
+_NEEDS: Final[Mapping[int, Need]] = {
+    key: route.need for key, route in ROUTES.items() if route.need is not None
+}
 
 
 @dataclass(slots=True)
