@@ -107,6 +107,8 @@ class Connection:
         "closing",
         "cost_ns",
         "dirty",
+        "drained",
+        "drains",
         "events",
         "fd",
         "filled",
@@ -143,6 +145,7 @@ class Connection:
         self.fd = transport.fileno()
         #: The room that a buffer must have to receive into it.
         self.room = transport.room
+        self.drains = transport.drains
         #: The peer, as request handlers see it.
         self.info = info
         #: Limit of one request; ``socket.request.max.bytes``.
@@ -157,6 +160,8 @@ class Connection:
         self.filled = 0
         #: When the incomplete frame began; 0 when there is none.
         self.begun_ms = 0
+        #: When it last received, it took all that had arrived.
+        self.drained = False
 
         #: Requests without a response, or whose response waits for an earlier one, in order.
         self.in_flight: deque[Request] = deque()
@@ -208,12 +213,15 @@ class Connection:
         if buffer is None:
             short = self.memory.over or (self.login is not None and self.login.is_new)
             count = self.transport.receive(shared, _SHORT_READ if short else 0)
+            self.drained = self.drains and count < (_SHORT_READ if short else len(shared))
             if count:
                 self.buffer, self.start, self.filled = shared, 0, count
             return count > 0
         if len(buffer) - self.filled < self.room:
             buffer = self._make_room(buffer)
-        count = self.transport.receive(memoryview(buffer)[self.filled : self.filled + _MOST_RECEIVED], 0)
+        most = min(len(buffer) - self.filled, _MOST_RECEIVED)
+        count = self.transport.receive(memoryview(buffer)[self.filled : self.filled + most], 0)
+        self.drained = self.drains and count < most
         self.filled += count
         return count > 0
 
@@ -339,7 +347,11 @@ class Connection:
 
     def has_long_answer(self) -> bool:
         """Whether a request is answered in several pieces, as with records."""
-        return any(request.payload is not None and len(request.payload) > 1 for request in self.in_flight)
+        for request in self.in_flight:  # a generator would be made for each small request
+            payload = request.payload
+            if payload is not None and len(payload) > 1:
+                return True
+        return False
 
     def asks_too_much(self) -> bool:
         """Whether to handle no more of its requests until it has read its responses."""

@@ -61,7 +61,7 @@ class Crowd(Generic[M]):
     def __init__(self) -> None:
         self._addresses: OrderedDict[str, OrderedDict[M, int]] = OrderedDict()
         self._ranks: tuple[OrderedDict[M, None], ...] = tuple(OrderedDict() for _ in range(2 * _WHOLE + 2))
-        self.members: dict[M, int] = {}
+        self.members: dict[M, tuple[int, OrderedDict[M, int]]] = {}
 
     def __len__(self) -> int:
         return len(self.members)
@@ -71,21 +71,28 @@ class Crowd(Generic[M]):
 
     def add(self, member: M, mask: int, now_ns: int) -> None:
         """Adds a member with its epoll events; one that is already there keeps its place."""
-        members = self._addresses.setdefault(member.info.client_address, OrderedDict())
-        known = members.get(member)
+        known = self.members.get(member)
         if known is not None:
-            members[member] = known | mask
+            known[1][member] |= mask
             return
-        members[member] = mask
-        place = self.members[member] = rank(member.asked_ns, now_ns - member.last_active_ms * 1_000_000)
+        address = member.info.client_address
+        neighbours = self._addresses.get(address)
+        if neighbours is None:
+            neighbours = self._addresses[address] = OrderedDict()
+        neighbours[member] = mask
+        place = rank(member.asked_ns, now_ns - member.last_active_ms * 1_000_000)
         self._ranks[place][member] = None
+        self.members[member] = place, neighbours
 
     def least(self) -> tuple[M, int]:
         """Removes and returns the member with the lowest demand; of several, the one that waited longest.
         There must be one.
         """
-        member = next(iter(next(filter(None, self._ranks))))
-        return member, self.remove(member)
+        for members in self._ranks:
+            if members:
+                member = next(iter(members))
+                return member, self.remove(member)
+        raise KeyError("the crowd is empty")
 
     def next(self) -> tuple[M, int]:
         """Removes and returns the member whose turn it is. There must be one."""
@@ -96,13 +103,12 @@ class Crowd(Generic[M]):
 
     def remove(self, member: M) -> int:
         """Removes the member and returns its epoll events; 0 if it is not there."""
-        place = self.members.pop(member, None)
-        if place is None:
+        known = self.members.pop(member, None)
+        if known is None:
             return 0
+        place, neighbours = known
         del self._ranks[place][member]
-        address = member.info.client_address
-        members = self._addresses[address]
-        mask = members.pop(member)
-        if not members:
-            del self._addresses[address]
+        mask = neighbours.pop(member)
+        if not neighbours:
+            del self._addresses[member.info.client_address]
         return mask

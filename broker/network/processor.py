@@ -27,7 +27,7 @@ from broker.network.cut_off import tell_if_cut_off
 from broker.network.guests import Guest, Guests
 from broker.network.logins import took_frame
 from broker.network.new_connections import NewConnections
-from broker.network.out_of_turn import OutOfTurn, note_cost
+from broker.network.out_of_turn import OutOfTurn
 from broker.network.request_channel import ConnectionInfo, Dispatch, Request, Verdict
 from broker.network.request_memory import Rations, RequestMemory
 from broker.network.request_times import RequestTimes
@@ -55,6 +55,9 @@ _OUT: Final = select.EPOLLOUT
 _HALF_CLOSED: Final = select.EPOLLRDHUP
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 _IN_OR_GONE: Final = _IN | _GONE
+_ENDS: Final = _GONE | _HALF_CLOSED
+# Readable, reported once for all that arrives until it is asked for again; see `_wait_in_crowd`.
+_IN_ONCE: Final = _IN | _HALF_CLOSED | select.EPOLLET
 _SERVED: Final = Verdict.SERVED
 
 
@@ -162,6 +165,7 @@ class Processor:
                 self._turn()
             except Exception:  # an ended loop would silence every client
                 _log.exception("processor_turn_failed", processor=self.index)
+                self._report_again()
         for connection in list(self._connections.values()):
             self._close(connection)
         self._ended = True
@@ -245,13 +249,24 @@ class Processor:
                 return
 
     def _wait_in_crowd(self, connection: Connection, mask: int, now_ns: int) -> None:
-        """Queues the connection in the crowd and stops watching it: reporting a thousand ready connections
-        per turn is expensive too.
+        """Queues the connection in the crowd and has epoll report no more of what is known: a thousand ready
+        connections in each turn are expensive too. From then on each arrival is reported once, so that a connection
+        which is mostly in a crowd costs no call of epoll's; what it leaves unread is asked for again.
         """
         self._crowd.add(connection, mask, now_ns)
-        if connection.events:
+        if connection.events == _IN and connection.drains:
+            connection.events = _IN_ONCE
+            self._epoll.modify(connection.fd, _IN_ONCE)
+        elif connection.events and connection.events != _IN_ONCE:
             connection.events = 0
             self._epoll.modify(connection.fd, 0)
+
+    def _report_again(self) -> None:
+        """After a turn that failed, which may have lost what was reported once."""
+        for connection in self._connections.values():
+            if connection.events == _IN_ONCE:
+                connection.events = _IN
+                self._epoll.modify(connection.fd, _IN)
 
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms
@@ -267,13 +282,16 @@ class Processor:
             try:
                 open_ = connection.receive(self._shared)
             except BlockingIOError:
-                open_ = True
+                open_ = connection.drained = True
                 self._watch(connection)
             except OSError:
                 open_ = False
             if not open_:
                 self._close(connection)
                 return
+            if connection.events == _IN_ONCE and (mask & _ENDS or not connection.drained):
+                connection.drained = False  # there is more, if only the end
+                self._watch(connection)
             self._handle_frames(connection, began_ns)
         elif mask & _GONE:
             self._close(connection)
@@ -288,7 +306,7 @@ class Processor:
             self._mark(connection)
 
     def _handle_frames(self, connection: Connection, began_ns: int = 0) -> None:
-        cpu_ns = time.thread_time_ns() if connection.cost_ns or self._waiting else 0
+        cpu_ns = self._out_of_turn.visit_began_ns() if connection.cost_ns or self._waiting else 0
         receive_ns = time.monotonic_ns()
         info, in_flight = connection.info, connection.in_flight
         if began_ns:
@@ -334,7 +352,7 @@ class Processor:
             self._mark(connection)
         connection.settle(self._shared)
         if cpu_ns or 0 < spent_ns < connection.asked_ns:
-            note_cost(connection, cpu_ns, spent_ns)
+            self._out_of_turn.note_cost(connection, cpu_ns, spent_ns)
 
     def _hold(self, connection: Connection, request: Request, verdict: Verdict) -> None:
         if not request.done:
@@ -453,6 +471,8 @@ class Processor:
             events = _HALF_CLOSED  # a peer that waits may hang up
         if connection.transport.wants:
             events = connection.transport.wants
+        if events == _IN and connection.events == _IN_ONCE and connection.drained:
+            return
         if events != connection.events and connection.fd >= 0:
             connection.events = events
             self._epoll.modify(connection.fd, events)

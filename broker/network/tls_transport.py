@@ -67,6 +67,7 @@ class TlsTransport:
     __slots__ = ("_begun", "_fd", "_in_kernel", "_read", "_socket", "_write", "wants")
 
     room: Final = RECORD
+    drains: Final = False  # a record at a time
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         self._socket = sock

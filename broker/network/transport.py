@@ -27,12 +27,16 @@ class Transport(Protocol):
     """A non-blocking, connected byte stream; Kafka's TransportLayer.
 
     Nothing that was received is kept inside: what the caller did not get makes the descriptor readable. For
-    that, :attr:`receive` needs room for at least ``room`` bytes. ``wants`` is the epoll event that the
-    transport itself waits for, instead of what the caller waits for; 0 for none.
+    that, :attr:`receive` needs room for at least ``room`` bytes. ``drains``: if it receives less than there was room
+    for, nothing is left until more arrives. ``wants`` is the epoll event that the transport itself waits for,
+    instead of what the caller waits for; 0 for none.
     """
 
     @property
     def room(self) -> int: ...
+
+    @property
+    def drains(self) -> bool: ...
 
     @property
     def wants(self) -> int: ...
@@ -94,6 +98,7 @@ class PlainTransport:
     __slots__ = ("_fd", "_send", "_sendmsg", "_socket", "receive", "write")
 
     room: Final = 1
+    drains: Final = True
     wants: Final = 0
 
     def __init__(self, sock: socket.socket) -> None:

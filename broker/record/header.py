@@ -27,9 +27,8 @@ HEADER_BYTES: Final = HEADER.size
 LOG_OVERHEAD_BYTES: Final = 12  # base_offset and length, which ``length`` does not count
 CRC_START: Final = 21
 MAGIC: Final = 2
-MIN_RECORD_BYTES: Final = (
-    7  # length, attributes, timestamp and offset deltas, key and value lengths, header count
-)
+# Length, attributes, deltas of timestamp and offset, lengths of key and value, number of headers.
+MIN_RECORD_BYTES: Final = 7
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
