@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, final
 
 import structlog
 
@@ -127,37 +127,49 @@ class ApiContext:
         """Like ``submit``, for work that answers ``request``. If the work fails, the connection is closed.
         With ``asks_only``, the work is skipped when the client has disconnected.
         """
-
-        def guarded() -> None:
-            if asks_only and request.connection.gone:
-                return
-            try:
-                request.timed(work)
-            except ProtocolError as error:
-                log_refusal(
-                    "request_refused",
-                    request.connection.client_address,
-                    str(error),
-                    client_id=request.client_id,
-                    action="connection closed",
-                )
-                if not request.done:
-                    request.close_connection()
-            except Exception:
-                _log.exception(
-                    "request_failed",
-                    api=ApiKey(request.api_key).name,
-                    peer=request.connection.client_address,
-                    action="connection closed",
-                )
-                if not request.done:
-                    request.close_connection()
-
-        return self.submit(guarded, request, dear=dear)
+        return self.submit(_Guarded(request, work, asks_only), request, dear=dear)
 
     def respond(self, request: Request, fields: Fields | bytes) -> None:
         """Encodes a response for the request's version and sends it. Any thread, once."""
         request.respond_fields(fields)
+
+
+@final
+class _Guarded:
+    """A request's work on a handler's thread. If it fails, the connection is closed."""
+
+    __slots__ = ("_asks_only", "_request", "_work")
+
+    def __init__(self, request: Request, work: Callable[[], None], asks_only: bool) -> None:
+        self._request = request
+        self._work = work
+        self._asks_only = asks_only
+
+    def __call__(self) -> None:
+        request = self._request
+        if self._asks_only and request.connection.gone:
+            return
+        try:
+            request.timed(self._work)
+        except ProtocolError as error:
+            log_refusal(
+                "request_refused",
+                request.connection.client_address,
+                str(error),
+                client_id=request.client_id,
+                action="connection closed",
+            )
+            if not request.done:
+                request.close_connection()
+        except Exception:
+            _log.exception(
+                "request_failed",
+                api=ApiKey(request.api_key).name,
+                peer=request.connection.client_address,
+                action="connection closed",
+            )
+            if not request.done:
+                request.close_connection()
 
 
 def why_absent(topic_partition: TopicPartition, ctx: ApiContext) -> Errors:

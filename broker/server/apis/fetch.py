@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, final
 
 from broker.log import look_ups
 from broker.log.log import Log
@@ -74,28 +74,47 @@ def handle(request: Request, ctx: ApiContext) -> Verdict:
     if fetch is None:
         return Verdict.SERVED
 
-    def read(*, waits: bool = True) -> bool:
-        return _read(request, _params(request, asked, ctx), fetch, ctx, waits=waits)
-
     # A session may have more partitions than one request names.
     aborts = asked.isolation_level == READ_COMMITTED and _bytes_of_aborts(fetch, ctx)
     dear = len(fetch.wanted) > _RULE.here_elements or aborts >= _MANY_ABORTS_BYTES
-    if not (dear or aborts or request.connection.cold_fetches) and read(waits=False):
+    if not (dear or aborts or request.connection.cold_fetches) and _read(
+        request, _params(request, asked, ctx), fetch, ctx, waits=False
+    ):
         return Verdict.SERVED
 
     ctx.quotas.measure_elsewhere(request)
-
-    def find_and_read() -> None:
-        _find(fetch, _params(request, asked, ctx), ctx)
-        read()
-
-    def hand_over() -> bool:
-        return ctx.submit_for(request, find_and_read, dear=dear, asks_only=True)
-
-    if hand_over():
+    on_disk = _OnDisk(request, asked, fetch, ctx, dear)
+    if on_disk.hand_over():
         return Verdict.SERVED
-    request.again = hand_over
+    request.again = on_disk.hand_over
     return Verdict.FULL
+
+
+@final
+class _OnDisk:
+    """A fetch for a handler, which may wait for the disk. Compiled functions within functions are objects of their own,
+    in reference cycles; a class is neither.
+    """
+
+    __slots__ = ("_asked", "_ctx", "_dear", "_fetch", "_request")
+
+    def __init__(
+        self, request: Request, asked: FetchRequest, fetch: FetchContext, ctx: ApiContext, dear: bool
+    ) -> None:
+        self._request = request
+        self._asked = asked
+        self._fetch = fetch
+        self._ctx = ctx
+        self._dear = dear
+
+    def hand_over(self) -> bool:
+        """False: no room for it."""
+        return self._ctx.submit_for(self._request, self._find_and_read, dear=self._dear, asks_only=True)
+
+    def _find_and_read(self) -> None:
+        params = _params(self._request, self._asked, self._ctx)
+        _find(self._fetch, params, self._ctx)
+        _read(self._request, params, self._fetch, self._ctx)
 
 
 def _may_wait(log: Log, offset: int, params: FetchParams) -> bool:
@@ -208,7 +227,7 @@ def _read(
     if denied is not None:
         news = None  # what changes later is read without asking again
     is_exempt = params.from_follower and denied is None
-    partition_of = ctx.replica_manager.partition
+    replica_manager = ctx.replica_manager
     for wanted in fetch.wanted:
         topic_partition = wanted.topic_partition
         if not topic_partition.topic:
@@ -218,7 +237,7 @@ def _read(
                 fetch.resolve(wanted)
         if denied is not None and topic_partition.topic and denied(topic_partition.topic):
             error = Errors.TOPIC_AUTHORIZATION_FAILED
-        elif (partition := partition_of(topic_partition)) is not None:
+        elif (partition := replica_manager.partition(topic_partition)) is not None:
             # Most partitions of a session have nothing to read.
             offset = wanted.fetch_offset
             if offset != partition.log.offsets.end and not waits and _may_wait(partition.log, offset, params):
@@ -231,26 +250,10 @@ def _read(
     if refused:  # errors are sent at once
         params = params._replace(max_wait_ms=0)
 
-    connection = request.connection
-
-    def answer(fetched: Fetched) -> None:
-        waiting = connection.waiting  # read once: the thread that sees the connection end may clear it
-        if waiting is not None and waiting.is_completed:
-            connection.waiting = None
-        if access is not None and (acls is None or access.authorizer.version() is not acls):
-            fetched = _still_allowed(request, fetched, params, ctx)  # it may have waited for minutes
-        results = [*fetched, *refused]
-        if ctx.quotas.active and _is_throttled(request, results, fetch, ctx, is_exempt=is_exempt):
-            return
-        if request.api_version < _ZSTD_FROM:
-            results = for_older_readers(results, request.api_version, ctx)
-            if request.api_version < BATCHES_FROM:
-                convert_and_respond(request, results, params, ctx)
-                return
-        _answer(request, fetch.finish(results), ctx)
-
-    waiting = ctx.replica_manager.fetch(params, readable, answer, news)
+    answer = _Answer(request, params, fetch, ctx, refused, acls, is_exempt)
+    waiting = replica_manager.fetch(params, readable, answer, news)
     if waiting is not None:
+        connection = request.connection
         request.on_abandon = waiting.abandon
         # Every waiting fetch is checked at each append, and no client needs two at once: the earlier one is
         # answered now.
@@ -258,6 +261,49 @@ def _read(
         if before is not None:
             before.force_complete()
     return True
+
+
+@final
+class _Answer:
+    """Answers a fetch with what was read for it, once, on any thread. ``acls``: the ACLs that it was checked by."""
+
+    __slots__ = ("_acls", "_ctx", "_fetch", "_is_exempt", "_params", "_refused", "_request")
+
+    def __init__(  # noqa: PLR0917 - one a request
+        self,
+        request: Request,
+        params: FetchParams,
+        fetch: FetchContext,
+        ctx: ApiContext,
+        refused: Fetched,
+        acls: object,
+        is_exempt: bool,
+    ) -> None:
+        self._request = request
+        self._params = params
+        self._fetch = fetch
+        self._ctx = ctx
+        self._refused = refused
+        self._acls = acls
+        self._is_exempt = is_exempt
+
+    def __call__(self, fetched: Fetched) -> None:
+        request, ctx, acls = self._request, self._ctx, self._acls
+        connection, access = request.connection, ctx.access
+        waiting = connection.waiting  # read once: the thread that sees the connection end may clear it
+        if waiting is not None and waiting.is_completed:
+            connection.waiting = None
+        if access is not None and (acls is None or access.authorizer.version() is not acls):
+            fetched = _still_allowed(request, fetched, self._params, ctx)  # it may have waited for minutes
+        results = [*fetched, *self._refused]
+        if ctx.quotas.active and _is_throttled(request, results, self._fetch, ctx, is_exempt=self._is_exempt):
+            return
+        if request.api_version < _ZSTD_FROM:
+            results = for_older_readers(results, request.api_version, ctx)
+            if request.api_version < BATCHES_FROM:
+                convert_and_respond(request, results, self._params, ctx)
+                return
+        _answer(request, self._fetch.finish(results), ctx)
 
 
 def _still_allowed(request: Request, fetched: Fetched, params: FetchParams, ctx: ApiContext) -> Fetched:

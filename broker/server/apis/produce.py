@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, final
 
 from broker.network.request_channel import Request, Verdict
 from broker.protocol.api_keys import ApiKey
@@ -204,7 +204,7 @@ def _append(
     wrong: dict[TopicPartition, KafkaError] = {}  # counted once it is certain that nothing is checked again
     packed = unusual = 0
     topics = message.topics if ctx.access is None else _writable(request, message, ctx.access, refused)
-    partition_of = ctx.replica_manager.partition
+    replica_manager = ctx.replica_manager
     for topic, partitions in topics:
         for index, records in partitions:
             topic_partition = TopicPartition(topic, index)
@@ -217,7 +217,7 @@ def _append(
                 refused[topic_partition] = _TWICE
             elif (refusal := _refusal(records, request.api_version)) is not None:
                 refused[topic_partition] = refusal
-            elif (partition := partition_of(topic_partition)) is None:
+            elif (partition := replica_manager.partition(topic_partition)) is None:
                 refused[topic_partition] = PartitionResponse(why_absent(topic_partition, ctx))
             elif records is not None:
                 if flags & CODEC_MASK:
@@ -243,19 +243,42 @@ def _append(
     quotas = ctx.quotas
     size = quotas.size_of_produce(request, message.acks) if quotas.active else 0
     request.body = memoryview(b"")
-
-    def answer(responses: Responses) -> None:
-        throttle_ms = quotas.of_produce(request, size, message.acks) if size else 0
-        _answer(request, message, {**responses, **refused} if refused else responses, throttle_ms, ctx)
-
-    ctx.replica_manager.append_records(
+    replica_manager.append_records(
         timeout_ms=min(message.timeout_ms, _LONGEST_WAIT_MS),
         required_acks=message.acks,
         entries=entries,
-        callback=answer,
+        callback=_Answer(request, message, refused, size, ctx),
         guards=None if verified is None else verified.guards,
     )
     return True
+
+
+@final
+class _Answer:
+    """Answers a produce with what became of its records, once, on any thread. A class and no closure: compiled, the
+    function around a closure keeps all that both of them use in an object.
+    """
+
+    __slots__ = ("_ctx", "_message", "_refused", "_request", "_size")
+
+    def __init__(
+        self,
+        request: Request,
+        message: ProduceRequest,
+        refused: dict[TopicPartition, PartitionResponse],
+        size: int,
+        ctx: ApiContext,
+    ) -> None:
+        self._request = request
+        self._message = message
+        self._refused = refused
+        self._size = size
+        self._ctx = ctx
+
+    def __call__(self, responses: Responses) -> None:
+        request, message, refused, ctx = self._request, self._message, self._refused, self._ctx
+        throttle_ms = ctx.quotas.of_produce(request, self._size, message.acks) if self._size else 0
+        _answer(request, message, {**responses, **refused} if refused else responses, throttle_ms, ctx)
 
 
 def _unverified(entries: dict[TopicPartition, memoryview], verified: Verified | None) -> Responses:

@@ -21,6 +21,7 @@ class Crossed:
     """A socket that asks for the other direction first, once for reading and once for writing."""
 
     room = 1
+    drains = False
 
     def __init__(self, sock: socket.socket, *, reading: bool, writing: bool) -> None:
         self._plain = PlainTransport(sock)
