@@ -15,6 +15,7 @@ from broker.protocol.errors import ProtocolError
 from broker.protocol.primitives import INT32, skip_tags
 
 _REQUEST_PREFIX: Final = Struct(">hhih")
+_PREFIX_BYTES: Final = 10
 _PREFIX_WITHOUT_CLIENT: Final = Struct(">hhi")
 _WITHOUT_CLIENT: Final = ApiKey.CONTROLLED_SHUTDOWN.value
 _RESPONSE_PREFIX: Final = Struct(">ii")
@@ -49,7 +50,7 @@ def split_request_header(frame: memoryview) -> tuple[int, int, int, str | None, 
         api_key, api_version, correlation_id, length = _REQUEST_PREFIX.unpack_from(frame)
         if api_key == _WITHOUT_CLIENT and api_version == 0:
             return api_key, api_version, correlation_id, None, _PREFIX_WITHOUT_CLIENT.size
-        position = _REQUEST_PREFIX.size
+        position = _PREFIX_BYTES
         client_id = None
         if length >= 0:
             client_id = str(frame[position : position + length], "utf-8")

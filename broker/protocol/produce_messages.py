@@ -31,6 +31,8 @@ BATCHES_FROM: Final = 3
 """The first version whose records must be a batch (magic 2), and that may be part of a transaction."""
 LEADERS_FROM: Final = 10
 """The first version whose response says who leads instead (KIP-951)."""
+_LOG_START_FROM: Final = 5
+_ERRORS_FROM: Final = 8  # the first version that tells which records are wrong (KIP-467)
 _FLEXIBLE_FROM: Final = 9
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -41,6 +43,8 @@ _PARTITION_V5: Final = Struct(">ihqqq")
 _NO_MORE: Final = b"\1\0\0"  # no record errors, no message, no tags
 # Of the partition; then the tags of its topic, the throttle time, and the tags of the response.
 _END_OF_ONE: Final = _NO_MORE + b"\0" + _INT32.pack(0) + b"\0"
+_END_OF_ONE_V5: Final = _INT32.pack(0)
+_END_OF_ONE_V8: Final = _INT32.pack(0) + _INT16.pack(-1) + _INT32.pack(0)
 _NULL_ARRAY: Final = "null array in Produce"
 
 
@@ -173,29 +177,32 @@ def _usual_request(body: memoryview) -> ProduceRequest | None:
 def encode_one_response(
     version: int, topic: str, index: int, outcome: PartitionResponse, throttle_ms: int = 0
 ) -> bytes:
-    """As :func:`encode_produce_response`, for one partition. The usual response takes a third of the time: the
-    compact encoding, records that were appended, no throttling.
+    """As :func:`encode_produce_response`, for one partition. The usual response takes a third of the time: records
+    that were appended, no throttling.
     """
     error = outcome.error
     tells_more = outcome.message is not None or outcome.leader is not None or bool(outcome.record_errors)
-    if version < _FLEXIBLE_FROM or error or throttle_ms or tells_more:
+    if version < _LOG_START_FROM or error or throttle_ms or tells_more:
         return encode_produce_response(version, [(topic, [(index, outcome)])], throttle_ms)
+    is_compact = version >= _FLEXIBLE_FROM
     return b"".join(
         (
-            _begin_of_one(topic),
+            _begin_of_one(topic, is_compact),
             _PARTITION_V5.pack(
                 index, error, outcome.base_offset, outcome.log_append_time, outcome.log_start_offset
             ),
-            _END_OF_ONE,
+            _END_OF_ONE if is_compact else _END_OF_ONE_V8 if version >= _ERRORS_FROM else _END_OF_ONE_V5,
         )
     )
 
 
 @lru_cache(maxsize=256)
-def _begin_of_one(topic: str) -> bytes:
-    """How the compact response for one partition of ``topic`` begins."""
+def _begin_of_one(topic: str, is_compact: bool) -> bytes:
+    """How the response for one partition of ``topic`` begins."""
     name = topic.encode()
-    return b"".join((write_uvarint(2), write_uvarint(len(name) + 1), name, write_uvarint(2)))
+    if is_compact:
+        return b"".join((write_uvarint(2), write_uvarint(len(name) + 1), name, write_uvarint(2)))
+    return b"".join((_INT32.pack(1), _INT16.pack(len(name)), name, _INT32.pack(1)))
 
 
 def encode_produce_response(
@@ -210,7 +217,7 @@ def encode_produce_response(
     topics = list(topics)
     if version >= _FLEXIBLE_FROM:
         return _encode_flexible(version, topics, throttle_ms, endpoints)
-    if version >= 5:
+    if version >= _LOG_START_FROM:
         partition_struct, fields = _PARTITION_V5, 5
     else:
         partition_struct, fields = (_PARTITION_V2, 4) if version >= 2 else (_PARTITION_V0, 3)
@@ -227,7 +234,7 @@ def encode_produce_response(
                 outcome.log_start_offset,
             )
             parts.append(partition_struct.pack(*values[:fields]))
-            if version >= 8:
+            if version >= _ERRORS_FROM:
                 parts.append(_INT32.pack(len(outcome.record_errors)))
                 for at, text in outcome.record_errors:
                     parts += (_INT32.pack(at), pack_nullable_string(text))

@@ -74,9 +74,10 @@ def inspect(records: memoryview, depth: Depth, rules: BatchRules, where: object,
         attributes, last_delta, base_timestamp, max_timestamp = _FIELDS.unpack_from(records, _FIELDS_AT)
         if (
             not attributes & CODEC_MASK
-            and last_delta > 0
-            and base_timestamp <= max_timestamp
-            and is_usual(records, HEADER_BYTES)
+            and last_delta >= 0
+            # Of a batch of one record the timestamp is the highest, and it fills the batch.
+            and (base_timestamp <= max_timestamp if last_delta > 0 else base_timestamp == max_timestamp)
+            and is_usual(records, HEADER_BYTES, alone=last_delta == 0)
         ):
             return True
     header = read_header(records)

@@ -237,10 +237,10 @@ def first_timestamp(head: Bytes, total: int, base_timestamp: int) -> int:
     return base_timestamp + timestamp_delta
 
 
-def is_usual(data: Bytes, position: int) -> bool:
+def is_usual(data: Bytes, position: int, *, alone: bool = False) -> bool:
     """Whether the first record, at ``position``, has the most common shape: shorter than 8 KiB, at the
-    batch's offset and time, a key of less than 64 bytes or none, no headers. True means that it is valid;
-    False means nothing. Every request with uncompressed records pays for this check.
+    batch's offset and time, a key of less than 64 bytes or none, no headers; ``alone``: and no other follows it.
+    True means that it is valid; False means nothing. Every request with uncompressed records pays for this check.
     """
     try:
         byte = data[position]
@@ -253,6 +253,8 @@ def is_usual(data: Bytes, position: int) -> bool:
                 return False
             end = position + 1 + ((byte & 0x7F | high << 7) >> 1)
         if byte & 1 or data[position + 2] or data[position + 3] or data[end - 1] or end > len(data):
+            return False
+        if alone and end < len(data):
             return False
         size = data[position + 4]
         if size != NULL_LENGTH:

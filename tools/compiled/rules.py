@@ -21,6 +21,7 @@ def faults(source: str) -> Iterator[str]:
     """What in this source is compiled to something else, as ``line: what``."""
     tree = ast.parse(source)
     classes = {node.name: node.lineno for node in tree.body if isinstance(node, ast.ClassDef)}
+    yield from _looked_up(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Slice):
             for bound in (node.lower, node.upper):
@@ -41,6 +42,28 @@ def faults(source: str) -> Iterator[str]:
             yield from _read_twice(node)
             if _has_fields(node):
                 yield from _faults_of_fields(node, classes)
+
+
+def _looked_up(tree: ast.Module) -> Iterator[str]:
+    """The constants that are looked up by name at each use, here and where they are imported. One that is annotated
+    with a type is meant so: a test changes it.
+    """
+    for node in tree.body:
+        if not isinstance(node, ast.Assign) or _is_of_types(node.value):
+            continue
+        for name in sorted(name.id for name in node.targets if isinstance(name, ast.Name)):
+            if name.isupper():
+                yield f"{node.lineno}: a constant that is not Final is looked up in a dict at each use: {name}"
+        for target in node.targets:
+            if isinstance(target, ast.Tuple) and all(ast.unparse(name).isupper() for name in target.elts):
+                yield f"{node.lineno}: constants that are assigned together cannot be Final: {ast.unparse(target)}"
+
+
+def _is_of_types(value: ast.expr) -> bool:
+    """Whether this is another name of a class, or a type variable."""
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func) == "TypeVar"
+    return isinstance(value, ast.Name) and not value.id.isupper()
 
 
 def _read_twice(node: ast.ClassDef) -> Iterator[str]:

@@ -98,6 +98,8 @@ def test_a_class_that_inherits_from_a_compiled_one_is_told() -> None:
             "class A(NamedTuple):\n    b: B\n\nclass B:\n    pass",
             "2: a field of a class that comes later ends the process: b: B",
         ),
+        ("_MOST = 1 << 20", "1: a constant that is not Final is looked up in a dict at each use: _MOST"),
+        ("ON, OFF = 1, 0", "1: constants that are assigned together cannot be Final: (ON, OFF)"),
     ],
 )
 def test_what_is_compiled_to_something_else_is_told(source: str, told: str) -> None:
@@ -112,6 +114,11 @@ def test_what_is_compiled_to_something_else_is_told(source: str, told: str) -> N
         "a.keys() - b.keys()",
         "class A:\n    a: memoryview",
         "self.thread = 1",
+        "MOST: Final = 1 << 20",
+        "CHANGED_BY_A_TEST: int = 1 << 20",
+        "T = TypeVar('T')",
+        "_E = Errors",
+        "def f():\n    LOCAL = 1",
     ],
 )
 def test_what_is_compiled_rightly_is_not_told(source: str) -> None:

@@ -18,7 +18,7 @@ from broker.record.inspection import (
     Depth,
     inspect,
 )
-from broker.record.records import LONG_MAX, first_timestamp, is_usual
+from broker.record.records import LONG_MAX, first_timestamp, is_usual, walk
 from broker.record.validator import MOST_RECORDS, BatchRules
 from tests.support.lying_batches import LIES, PLAIN, TIMESTAMP, Lie, batch, record, resealed
 
@@ -214,7 +214,7 @@ def test_what_the_header_shows_is_left_to_the_validator(data):
 def test_the_short_look_at_a_first_record_says_no_more_than_the_long_one(seed):
     """Bytes of usual records, some of them changed or cut off: whatever is called usual passes the long look."""
     rng = random.Random(seed)
-    usual = 0
+    usual = alone = 0
     for _ in range(300):
         key = rng.choice([None, b"", rng.randbytes(rng.randrange(70))])
         value = rng.choice([None, b"", rng.randbytes(rng.choice([3, 70, 700, 9000]))])
@@ -227,4 +227,8 @@ def test_the_short_look_at_a_first_record_says_no_more_than_the_long_one(seed):
         if is_usual(data, 0):
             usual += 1
             assert first_timestamp(data, len(data), TIMESTAMP) == TIMESTAMP
+        if is_usual(data, 0, alone=True):
+            alone += 1
+            assert walk(data, 1, TIMESTAMP).latest_timestamp == TIMESTAMP
     assert usual > 50
+    assert 20 < alone < usual
