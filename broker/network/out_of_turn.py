@@ -64,13 +64,20 @@ class OutOfTurn:
         """
         crowd, burst = self.crowd, list[Connection]()
         self._visit_ended_ns = time.thread_time_ns()
-        while self.crowded and len(burst) < _BURST:
-            connection, mask = crowd.least() if by_demand else crowd.next()
-            self._serve_one(connection, mask, now_ms)
-            burst.append(connection)
-            if connection.has_long_answer() or time.monotonic_ns() >= until_ns:
-                break
-        self._visit_ended_ns = 0
+        try:
+            while self.crowded and len(burst) < _BURST:
+                connection, mask = crowd.least() if by_demand else crowd.next()
+                began_ns = self._visit_ended_ns
+                self._serve_one(connection, mask, now_ms)
+                if (
+                    self._visit_ended_ns == began_ns
+                ):  # it was closed, or had nothing whole: not for the next to pay
+                    self._visit_ended_ns = time.thread_time_ns()
+                burst.append(connection)
+                if connection.has_long_answer() or time.monotonic_ns() >= until_ns:
+                    break
+        finally:
+            self._visit_ended_ns = 0
         for connection in burst:
             if connection.fd >= 0 and connection.dirty:
                 connection.dirty = False
@@ -119,7 +126,7 @@ class OutOfTurn:
 
     def visit_began_ns(self) -> int:
         """The thread's CPU time at the beginning of a visit: when the last one ended if they follow each other, because
-        reading it takes the kernel half a microsecond.
+        reading it takes the kernel half a microsecond. The receive counts too then.
         """
         return self._visit_ended_ns or time.thread_time_ns()
 

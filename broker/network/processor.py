@@ -15,12 +15,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import structlog
 
-from broker.network.connection import PIPELINED, THROTTLED, UNANSWERED, Connection
+from broker.network.connection import OUT_OF_TURN, PIPELINED, THROTTLED, UNANSWERED, Connection
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.crowd import TURN_NS
 from broker.network.cut_off import tell_if_cut_off
@@ -262,11 +263,16 @@ class Processor:
             self._epoll.modify(connection.fd, 0)
 
     def _report_again(self) -> None:
-        """After a turn that failed, which may have lost what was reported once."""
+        """After a turn that failed, which may have lost what was reported once, and whose turn it was."""
         for connection in self._connections.values():
-            if connection.events == _IN_ONCE:
-                connection.events = _IN
-                self._epoll.modify(connection.fd, _IN)
+            if connection in self._dear or connection in self._waiting:
+                continue
+            with suppress(OSError):
+                if connection.muted & OUT_OF_TURN:
+                    self._out_of_turn.put_off(connection)
+                else:
+                    connection.drained = False
+                    self._watch(connection)
 
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms

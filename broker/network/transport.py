@@ -28,8 +28,8 @@ class Transport(Protocol):
 
     Nothing that was received is kept inside: what the caller did not get makes the descriptor readable. For
     that, :attr:`receive` needs room for at least ``room`` bytes. ``drains``: if it receives less than there was room
-    for, nothing is left until more arrives. ``wants`` is the epoll event that the transport itself waits for,
-    instead of what the caller waits for; 0 for none.
+    for, nothing is left until more arrives (but behind urgent data, which no Kafka client sends). ``wants`` is the
+    epoll event that the transport itself waits for, instead of what the caller waits for; 0 for none.
     """
 
     @property

@@ -29,6 +29,7 @@ from broker.record.header import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     MIN_RECORD_BYTES,
+    NO_TIMESTAMP,
     BatchHeader,
     crc_is_valid,
     read_header,
@@ -75,8 +76,9 @@ def inspect(records: memoryview, depth: Depth, rules: BatchRules, where: object,
         if (
             not attributes & CODEC_MASK
             and last_delta >= 0
+            and base_timestamp <= max_timestamp
             # Of a batch of one record the timestamp is the highest, and it fills the batch.
-            and (base_timestamp <= max_timestamp if last_delta > 0 else base_timestamp == max_timestamp)
+            and (last_delta > 0 or NO_TIMESTAMP <= base_timestamp == max_timestamp)
             and is_usual(records, HEADER_BYTES, alone=last_delta == 0)
         ):
             return True

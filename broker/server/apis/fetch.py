@@ -112,9 +112,10 @@ class _OnDisk:
         return self._ctx.submit_for(self._request, self._find_and_read, dear=self._dear, asks_only=True)
 
     def _find_and_read(self) -> None:
-        params = _params(self._request, self._asked, self._ctx)
-        _find(self._fetch, params, self._ctx)
-        _read(self._request, params, self._fetch, self._ctx)
+        request, ctx = self._request, self._ctx
+        _find(self._fetch, _params(request, self._asked, ctx), ctx)
+        # Again: meanwhile a session may have ended, or a quota have been used up.
+        _read(request, _params(request, self._asked, ctx), self._fetch, ctx)
 
 
 def _may_wait(log: Log, offset: int, params: FetchParams) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from broker.network.connection import Connection
 from broker.network.out_of_turn import OutOfTurn
 from broker.network.request_channel import ConnectionInfo, Request
+from broker.network.shares import DEAR_NS
 from broker.network.transport import PlainTransport
 from tests.support.clocks import Nanoseconds
 
@@ -113,3 +114,45 @@ def test_a_burst_ends_with_the_time_that_a_turn_has(turns: list[Turn], clock: Na
     turns.append(turn := Turn(*[SHORT] * 4, each=lambda: clock.pass_ms(2)))
     assert after(turn) == ["0 is served", "0 is sent", "1 is served", "1 is sent"]
     assert len(turn.out_of_turn.crowded) == 2
+
+
+def use(cpu_ns: int) -> None:
+    until_ns = time.thread_time_ns() + cpu_ns
+    while time.thread_time_ns() < until_ns:
+        pass
+
+
+def measured(turn: Turn) -> int:
+    """What a visit that does nothing is found to cost."""
+    connection = turn.connections[-1]
+    connection.cost_ns = 0
+    turn.out_of_turn.note_cost(connection, turn.out_of_turn.visit_began_ns(), 1)
+    return connection.cost_ns
+
+
+def test_a_visit_does_not_pay_for_one_that_ended_without_a_request(turns: list[Turn]) -> None:
+    """As when a peer has gone: its buffers are freed, and its descriptor is closed."""
+    turns.append(turn := Turn(*[SHORT] * 10))
+    costs: list[int] = []
+
+    def each() -> None:
+        if len(turn.done) < 10:
+            use(DEAR_NS // 4)
+        else:
+            costs.append(measured(turn))
+
+    turn.each = each
+    after(turn)
+    assert costs
+    assert costs[-1] < DEAR_NS
+
+
+def test_a_visit_does_not_pay_for_what_came_after_a_turn_that_failed(turns: list[Turn]) -> None:
+    def fail() -> None:
+        raise RuntimeError("planted")
+
+    turns.append(turn := Turn(SHORT, each=fail))
+    with pytest.raises(RuntimeError):
+        after(turn)
+    use(2 * DEAR_NS)
+    assert measured(turn) < DEAR_NS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import tracemalloc
 
 import pytest
@@ -232,3 +233,18 @@ def test_the_short_look_at_a_first_record_says_no_more_than_the_long_one(seed):
             assert walk(data, 1, TIMESTAMP).latest_timestamp == TIMESTAMP
     assert usual > 50
     assert 20 < alone < usual
+
+
+def test_a_single_record_before_all_time_is_looked_at_closely():
+    """As in Kafka, a record without a timestamp has -1; one that is earlier does not count, or is refused."""
+    header = bytearray(batch(record(), 1))
+
+    def at(stamp: int) -> bytearray:
+        struct.pack_into(">qq", header, 27, stamp, stamp)
+        return bytearray(resealed(header))
+
+    assert refusal(at(-(1 << 63))) is Errors.INVALID_RECORD
+    for stamp in (-5, -1):
+        data = at(stamp)
+        assert look(memoryview(data))
+        assert read_header(data).max_timestamp == -1
