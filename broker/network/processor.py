@@ -40,6 +40,7 @@ from broker.network.sweep import Sweep, in_the_way
 from broker.network.throttled import Throttled
 from broker.network.transport import Transport
 from broker.network.wake_up import WakeUp
+from broker.network.watching import ENDS, GONE, HALF_CLOSED, IN, IN_ONCE, IN_OR_GONE, OUT, events_of
 from broker.protocol.errors import ProtocolError
 from broker.protocol.framing import split_request_header
 from broker.utils.refusal_log import log_refusal
@@ -50,15 +51,7 @@ _TICK_S: Final = 1.0
 _RETRY_S: Final = 0.005
 _TICK_NS: Final = 1_000_000_000
 _FEW: Final = 4  # up to this many need no time check: each has its own limit
-# Looked up here once: a look-up in a module or an enum, several for each request, takes 50 ns.
-_IN: Final = select.EPOLLIN
-_OUT: Final = select.EPOLLOUT
-_HALF_CLOSED: Final = select.EPOLLRDHUP
-_GONE: Final = select.EPOLLHUP | select.EPOLLERR
-_IN_OR_GONE: Final = _IN | _GONE
-_ENDS: Final = _GONE | _HALF_CLOSED
-# Readable, reported once for all that arrives until it is asked for again; see `_wait_in_crowd`.
-_IN_ONCE: Final = _IN | _HALF_CLOSED | select.EPOLLET
+# Looked up here once: a look-up in an enum takes 50 ns.
 _SERVED: Final = Verdict.SERVED
 
 
@@ -255,10 +248,10 @@ class Processor:
         which is mostly in a crowd costs no call of epoll's; what it leaves unread is asked for again.
         """
         self._crowd.add(connection, mask, now_ns)
-        if connection.events == _IN and connection.drains:
-            connection.events = _IN_ONCE
-            self._epoll.modify(connection.fd, _IN_ONCE)
-        elif connection.events and connection.events != _IN_ONCE:
+        if connection.events == IN and connection.drains:
+            connection.events = IN_ONCE
+            self._epoll.modify(connection.fd, IN_ONCE)
+        elif connection.events and connection.events != IN_ONCE:
             connection.events = 0
             self._epoll.modify(connection.fd, 0)
 
@@ -277,11 +270,11 @@ class Processor:
     def _serve(self, connection: Connection, mask: int, now_ms: int) -> None:
         connection.last_active_ms = now_ms
         if connection.transport.wants:  # it waited for the other direction than the connection did
-            mask ^= _IN | _OUT
-        if mask & _IN_OR_GONE and not connection.muted:
+            mask ^= IN | OUT
+        if mask & IN_OR_GONE and not connection.muted:
             if connection.memory.over and connection.wants_room() and not self._rations.may_grow(connection):
                 self._watch(connection)
-                if mask & _GONE:
+                if mask & GONE:
                     self._close(connection)
                 return
             began_ns = time.monotonic_ns() if connection.info.network_ns >= 0 else 0
@@ -295,20 +288,20 @@ class Processor:
             if not open_:
                 self._close(connection)
                 return
-            if connection.events == _IN_ONCE and (mask & _ENDS or not connection.drained):
+            if connection.events == IN_ONCE and (mask & ENDS or not connection.drained):
                 connection.drained = False  # there is more, if only the end
                 self._watch(connection)
             self._handle_frames(connection, began_ns)
-        elif mask & _GONE:
+        elif mask & GONE:
             self._close(connection)
             return
-        elif mask & _HALF_CLOSED and not connection.out:
+        elif mask & HALF_CLOSED and not connection.out:
             connection.is_half_closed = True
             if connection.has_ended():
                 self._close(connection)
                 return
             self._watch(connection)
-        if mask & _OUT:
+        if mask & OUT:
             self._mark(connection)
 
     def _handle_frames(self, connection: Connection, began_ns: int = 0) -> None:
@@ -463,22 +456,10 @@ class Processor:
         self._watch(connection)
 
     def _watch(self, connection: Connection) -> None:
-        """Sets the epoll events: readable unless muted or output is unsent, writable if output is unsent."""
+        """Sets the epoll events."""
         if connection.out and not connection.muted:
             connection.muted = UNANSWERED  # the peer reads more slowly than it sends requests
-        events = _OUT if connection.out else 0
-        if not connection.muted and not connection.starved:
-            events |= _IN
-        elif (
-            (connection.in_flight or connection.muted & THROTTLED)
-            and not events
-            and not connection.is_half_closed
-        ):
-            events = _HALF_CLOSED  # a peer that waits may hang up
-        if connection.transport.wants:
-            events = connection.transport.wants
-        if events == _IN and connection.events == _IN_ONCE and connection.drained:
-            return
+        events = events_of(connection)
         if events != connection.events and connection.fd >= 0:
             connection.events = events
             self._epoll.modify(connection.fd, events)
@@ -486,10 +467,10 @@ class Processor:
     def _register_arrived(self, now_ms: int) -> None:
         for connection in self._new_connections.admitted(now_ms):
             connection.on_answer = partial(self._on_answer, connection)
-            connection.events = _IN
+            connection.events = IN
             connection.cost_ns = self._dear_addresses.first_cost(connection.info.client_address)
             self._connections[connection.fd] = connection
-            self._epoll.register(connection.fd, _IN)
+            self._epoll.register(connection.fd, IN)
         if self._arrived:
             self._wake()  # the rest is for the next turn
         if self._quotas.excess > 0:

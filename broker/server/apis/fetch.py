@@ -1,9 +1,7 @@
 """Fetch, on the Processor's thread: records go from the file to the socket with sendfile.
 
-``fetch_sessions`` tracks what a session's reader wants and which results are new to it; ``fetch_old`` converts
-records for old readers. Data that is not in
-the page cache is first read in by a handler thread, so that no connection waits for another's disk access.
-Once a reader has reached such data, its next fetches are handled there too.
+``fetch_sessions`` tracks what a session's reader wants and which results are new to it; ``fetch_answer`` sends the
+response, and ``fetch_old`` converts records for old readers. What may wait for the disk is a handler's.
 """
 
 from __future__ import annotations
@@ -12,13 +10,12 @@ import time
 from collections.abc import Callable
 from typing import Final, final
 
-from broker.log import look_ups
 from broker.log.log import Log
 from broker.network.request_channel import Request, Verdict
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import ZERO_UUID
-from broker.protocol.errors import Errors, KafkaError, TooManyElements
-from broker.protocol.fetch_messages import FetchedPartition, encode_fetch_response
+from broker.protocol.errors import Errors, TooManyElements
+from broker.protocol.fetch_messages import FetchedPartition
 from broker.protocol.fetch_requests import (
     BATCHES_FROM,
     NO_SESSION,
@@ -33,20 +30,16 @@ from broker.security.acls import AclOperation, ResourceType
 from broker.server.access import cluster_allowed
 from broker.server.admission import RULES
 from broker.server.apis.context import ApiContext, refuse_too_many, why_absent
-from broker.server.apis.current_leaders import CurrentLeaders
+from broker.server.apis.fetch_answer import answer, frame
 from broker.server.apis.fetch_old import MOST_BYTES, convert_and_respond, for_older_readers
 from broker.server.apis.strangers import introduce
 from broker.server.fetch_sessions import FetchContext, Outcome
-from broker.utils.file_region import FileRegion
-from broker.utils.refusal_log import log_refusal
 from broker.utils.topic_partition import TopicPartition
 
 _RULE: Final = RULES[ApiKey.FETCH]
 _ERROR_FROM: Final = 7  # the first version with an error code for the whole response
 _ZSTD_FROM: Final = 10  # the first version whose readers know zstd (KIP-110)
 _FOLLOWERS_FROM: Final = 11  # the first version whose clients may read from followers (KIP-392)
-_NO_ERROR: Final = Errors.NONE  # looked up here once, and not for each partition
-_LED_ELSEWHERE: Final = (Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH)
 # Longer waits end after this time with an empty response: the reader retries, and the timer's memory
 # is limited.
 _LONGEST_WAIT_MS: Final = 300_000
@@ -55,8 +48,6 @@ _RESPONSE_BYTES: Final = 18
 _TOPIC_BYTES: Final = 18
 _PARTITION_BYTES: Final = 42
 _ABORTED_BYTES: Final = 17
-# A connection whose fetch was of data on the disk reads on there, mostly.
-_COLD_FETCHES: Final = 8
 # An index of aborted transactions from this size on is read by a handler: 2,000 entries take 2 ms. One that was not
 # written lately may wait for the disk, however small.
 _MANY_ABORTS_BYTES: Final = 64 * 1024
@@ -188,7 +179,7 @@ def _refuse_follower(request: Request, ctx: ApiContext) -> None:
 
 def _respond_with_error(request: Request, error: Errors, ctx: ApiContext) -> None:
     throttle_ms = ctx.quotas.of_fetch(request, _RESPONSE_BYTES) if ctx.quotas.active else 0
-    request.respond(_frame(request, Outcome(NO_SESSION, error, []), ctx, throttle_ms))
+    request.respond(frame(request, Outcome(NO_SESSION, error, []), ctx, throttle_ms))
 
 
 def _begin(request: Request, asked: FetchRequest, ctx: ApiContext) -> FetchContext | None:
@@ -210,7 +201,7 @@ def _refuse_isolation(request: Request, asked: FetchRequest, ctx: ApiContext) ->
     rows = [
         (wanted, FetchedPartition(wanted.topic_partition.partition, error)) for wanted in _wanted(asked, ctx)
     ]
-    request.respond(_frame(request, Outcome(NO_SESSION, error, rows), ctx))
+    request.respond(frame(request, Outcome(NO_SESSION, error, rows), ctx))
 
 
 def _read(
@@ -304,7 +295,7 @@ class _Answer:
             if request.api_version < BATCHES_FROM:
                 convert_and_respond(request, results, self._params, ctx)
                 return
-        _answer(request, self._fetch.finish(results), ctx)
+        answer(request, self._fetch.finish(results), ctx)
 
 
 def _still_allowed(request: Request, fetched: Fetched, params: FetchParams, ctx: ApiContext) -> Fetched:
@@ -422,7 +413,7 @@ def _is_throttled(
     ctx.replica_manager.traffic.bytes_out -= sum(
         result.records.size for _, result in results if result.records is not None
     )
-    request.respond(_frame(request, fetch.throttled(), ctx, throttle_ms))
+    request.respond(frame(request, fetch.throttled(), ctx, throttle_ms))
     return True
 
 
@@ -438,78 +429,3 @@ def response_bytes(results: Fetched) -> int:
         if result.aborted:
             size += _ABORTED_BYTES * len(result.aborted)
     return size
-
-
-def _answer(request: Request, outcome: Outcome, ctx: ApiContext) -> None:
-    payload = _frame(request, outcome, ctx)
-    regions = _regions(outcome, ctx)
-    connection = request.connection
-    left = connection.cold_fetches
-    if not all(look_ups.is_cached(region) for _, region in regions):
-        left = _COLD_FETCHES + 1
-    connection.cold_fetches = max(left - 1, 0)
-    # What the kernel reads ahead arrives in any order: the first and the last page do not tell of those between.
-    if (
-        not left
-        or not regions
-        or not ctx.submit_for(
-            request, lambda: _bring_in_and_respond(request, payload, regions), asks_only=True
-        )
-    ):
-        request.respond(payload)
-
-
-def _frame(
-    request: Request, outcome: Outcome, ctx: ApiContext, throttle_ms: int = 0
-) -> list[bytes | FileRegion]:
-    leaders: CurrentLeaders | None = None
-    by_topic: dict[TopicKey, list[FetchedPartition]] = {}
-    last: TopicKey | None = None
-    of_topic: list[FetchedPartition] = []
-    for wanted, result in outcome.results:
-        topic = wanted.topic
-        if topic is not last:  # most partitions follow another one of their topic
-            last, of_topic = topic, by_topic.setdefault(topic, [])
-        if result.error is _NO_ERROR or result.error not in _LED_ELSEWHERE:
-            of_topic.append(result)
-            continue
-        if leaders is None:
-            leaders = CurrentLeaders(request, ctx)
-        leader = leaders.of(wanted.topic_partition)
-        of_topic.append(FetchedPartition(result.partition, result.error, leader=leader))
-    return encode_fetch_response(
-        request.api_version,
-        request.correlation_id,
-        by_topic,
-        outcome.error,
-        outcome.session_id,
-        throttle_ms=throttle_ms,
-        endpoints=() if leaders is None else leaders.endpoints,
-    )
-
-
-def _regions(outcome: Outcome, ctx: ApiContext) -> list[tuple[Log, FileRegion]]:
-    """What the response has of logs, without what was just written."""
-    regions = []
-    for wanted, result in outcome.results:
-        if result.records is not None:
-            log = ctx.replica_manager.local_log(wanted.topic_partition)
-            if log is not None and not log.reader.is_fresh(result.records):
-                regions.append((log, result.records))
-    return regions
-
-
-def _bring_in_and_respond(
-    request: Request, payload: list[bytes | FileRegion], regions: list[tuple[Log, FileRegion]]
-) -> None:
-    try:
-        for log, region in regions:
-            log.reader.bring_in(region)
-    except KafkaError as error:
-        # The response is built and its session has advanced: the reader retries and then gets the error.
-        log_refusal("fetch_given_up", request.connection.client_address, str(error))
-        request.close_connection()
-    else:
-        request.respond(payload[:])
-    payload.clear()  # as when the response is collected: they would keep the files open
-    regions.clear()

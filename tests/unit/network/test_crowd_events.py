@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.network import processor as processors
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.request_channel import Request, Verdict
+from broker.network.watching import IN_ONCE
 from rig.wait import wait_until
 from tests.support.network import Api, frame, is_closed, make_server, read_answer
 
@@ -56,7 +56,7 @@ class Crowd:
     def reported_once(self) -> set[str]:
         """The ids of the connections of which epoll tells each arrival once."""
         every = list(self.processor._connections.values())
-        return {each.info.connection_id for each in every if each.events == processors._IN_ONCE}
+        return {each.info.connection_id for each in every if each.events == IN_ONCE}
 
     def close(self) -> None:
         for sock in (self.holder, *self.members):
