@@ -242,7 +242,7 @@ def _read(
     if refused:  # errors are sent at once
         params = params._replace(max_wait_ms=0)
 
-    answer = _Answer(request, params, fetch, ctx, refused, acls, is_exempt)
+    answer = _FetchAnswer(request, params, fetch, ctx, refused, acls, is_exempt)
     waiting = replica_manager.fetch(params, readable, answer, news)
     if waiting is not None:
         connection = request.connection
@@ -256,7 +256,7 @@ def _read(
 
 
 @final
-class _Answer:
+class _FetchAnswer:
     """Answers a fetch with what was read for it, once, on any thread. ``acls``: the ACLs that it was checked by."""
 
     __slots__ = ("_acls", "_ctx", "_fetch", "_is_exempt", "_params", "_refused", "_request")

@@ -247,14 +247,14 @@ def _append(
         timeout_ms=min(message.timeout_ms, _LONGEST_WAIT_MS),
         required_acks=message.acks,
         entries=entries,
-        callback=_Answer(request, message, refused, size, ctx),
+        callback=_ProduceAnswer(request, message, refused, size, ctx),
         guards=None if verified is None else verified.guards,
     )
     return True
 
 
 @final
-class _Answer:
+class _ProduceAnswer:
     """Answers a produce with what became of its records, once, on any thread. A class and no closure: compiled, the
     function around a closure keeps all that both of them use in an object.
     """
