@@ -334,7 +334,7 @@ class Durability:
             self._flush_to(up_to)
             return
         try:
-            sync_data(tail.file.fileno())
+            sync_data(tail.file)
         except NotSyncedError as error:
             raise self._failure(error) from error
         self._note_synced(tail)

@@ -6,6 +6,7 @@ Never compiled: mypyc's classes may not inherit from OSError.
 from __future__ import annotations
 
 import os
+from io import FileIO
 from pathlib import Path
 
 
@@ -15,10 +16,12 @@ class NotSyncedError(OSError):
     """
 
 
-def sync_data(fd: int) -> None:
-    """Syncs a file's data and size (fdatasync). Raises NotSyncedError."""
+def sync_data(file: FileIO | int) -> None:
+    """Syncs a file's data and size (fdatasync). Raises NotSyncedError. Of a file that another thread may let go of, it
+    takes the file itself, and holds it meanwhile.
+    """
     try:
-        os.fdatasync(fd)
+        os.fdatasync(file if isinstance(file, int) else file.fileno())
     except OSError as error:
         raise NotSyncedError(error.errno, error.strerror) from error
 

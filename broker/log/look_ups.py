@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cache
+from io import FileIO
 from typing import Final
 
 from broker.log.results import AbortedTransaction, LogRead, TimestampOffset
@@ -120,7 +121,7 @@ def slice_of(  # noqa: PLR0917 - one a partition of a fetch: by name it takes 30
         if max_bytes < 0:
             raise KafkaError(Errors.INVALID_REQUEST, f"{max_bytes} bytes at most cannot be read")
         size = max_bytes
-        first = header.size_bytes if header is not None else _batch_size(file.fileno(), position)
+        first = header.size_bytes if header is not None else _batch_size(file, position)
         if first > max_bytes:
             segment.require_batch_of(position, first)
             if not min_one_batch:
@@ -129,8 +130,8 @@ def slice_of(  # noqa: PLR0917 - one a partition of a fetch: by name it takes 30
     return LogRead(FileRegion(file, position, size), base_offset, size)
 
 
-def _batch_size(fd: int, position: int) -> int:
-    return batch_size_at(os.pread(fd, LOG_OVERHEAD_BYTES, position))
+def _batch_size(file: FileIO, position: int) -> int:
+    return batch_size_at(os.pread(file.fileno(), LOG_OVERHEAD_BYTES, position))
 
 
 def read_region(region: FileRegion) -> bytes:

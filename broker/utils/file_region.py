@@ -20,3 +20,10 @@ class FileRegion(NamedTuple):
     def is_deleted(self) -> bool:
         """Whether the file's name is gone: its blocks are freed when the last user closes it."""
         return os.fstat(self.file.fileno()).st_nlink == 0
+
+
+def keep(_file: object) -> None:
+    """Uses a file once more, after a call with its descriptor. Compiled code lets go of a variable where it is used
+    last: were that the call of ``fileno``, another thread could close the file before its descriptor is used, and
+    that may be another file's by then.
+    """

@@ -31,6 +31,8 @@ def faults(source: str) -> Iterator[str]:
             changed = sorted(_names(node.iter) & _stored(node.body))
             if changed:
                 yield f"{node.lineno}: a loop goes by what is assigned within it: {', '.join(changed)}"
+        elif isinstance(node, ast.FunctionDef) and (let_go := _let_go_of(node)):
+            yield f"{let_go.lineno}: what has the descriptor is let go of before it is used: {ast.unparse(let_go)}"
         elif isinstance(node, ast.FunctionDef) and _caught(node) & _stored(node.body):
             both = ", ".join(sorted(_caught(node) & _stored(node.body)))
             yield f"{node.lineno}: what is caught must have the type of what its name is assigned: {both}"
@@ -57,6 +59,30 @@ def _looked_up(tree: ast.Module) -> Iterator[str]:
         for target in node.targets:
             if isinstance(target, ast.Tuple) and all(ast.unparse(name).isupper() for name in target.elts):
                 yield f"{node.lineno}: constants that are assigned together cannot be Final: {ast.unparse(target)}"
+
+
+def _let_go_of(function: ast.FunctionDef) -> ast.Call | None:
+    """A call of ``fileno`` that is the last use of the variable which has the file. Arguments are the caller's."""
+    uses = [
+        node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    ]
+    given = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+    for call in ast.walk(function):
+        if (
+            not isinstance(call, ast.Call)
+            or not isinstance(call.func, ast.Attribute)
+            or call.func.attr != "fileno"
+        ):
+            continue
+        root: ast.expr = call.func.value
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if not isinstance(root, ast.Name) or root.id in given:
+            continue
+        place = root.lineno, root.col_offset
+        if not any(use.id == root.id and (use.lineno, use.col_offset) > place for use in uses):
+            return call
+    return None
 
 
 def _is_of_types(value: ast.expr) -> bool:

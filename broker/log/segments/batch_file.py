@@ -29,6 +29,7 @@ from broker.log.segments.batch_walk import (
 from broker.log.segments.offset_index import OffsetIndex
 from broker.log.segments.segment_file import FileSlot, SegmentFile
 from broker.record.header import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
+from broker.utils.file_region import keep
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
@@ -140,7 +141,9 @@ class BatchFile:
     def header_at(self, position: int) -> BatchHeader:
         """The header of the batch at ``position``. Raises struct.error past the end, OSError."""
         file = self.file
-        return read_header(os.pread(file.fileno(), HEADER_BYTES, position))
+        data = os.pread(file.fileno(), HEADER_BYTES, position)
+        keep(file)
+        return read_header(data)
 
     def headers_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """``(position, header)`` of the batches from ``position``, where a batch begins, to the end.
@@ -278,4 +281,6 @@ class BatchFile:
     def read_batches(self, position: int, end: int) -> memoryview:
         """The bytes from ``position`` to ``end``, or fewer if the file is shorter."""
         file = self.file
-        return memoryview(os.pread(file.fileno(), end - position, position))
+        data = os.pread(file.fileno(), end - position, position)
+        keep(file)
+        return memoryview(data)

@@ -29,6 +29,7 @@ from broker.log.segments.segment_file import SegmentFile
 from broker.log.segments.time_index import TimeIndex
 from broker.log.segments.txn_index import TransactionIndex
 from broker.record.header import HEADER_BYTES, NO_TIMESTAMP, BatchHeader
+from broker.utils.file_region import keep
 
 DELETED_SUFFIX: Final = ".deleted"
 _NAME_DIGITS: Final = 20
@@ -144,6 +145,7 @@ class Segment(BatchFile):
         written = os.pwrite(fd, data, position)
         if position + written < end:
             self._write_rest(fd, data, position, written)
+        keep(file)
         since_entry = self.bytes_since_index_entry
         max_timestamp = self.max_timestamp
         if max_timestamp is None:
@@ -179,6 +181,7 @@ class Segment(BatchFile):
         """Removes what a failed write left after the end. Raises OSError."""
         file = self.file
         os.ftruncate(file.fileno(), self.size)
+        keep(file)
 
     # -- timestamps
 
@@ -286,6 +289,7 @@ class Segment(BatchFile):
             self.txn_index.truncate_to(first_offset)
             file = self.file
             os.ftruncate(file.fileno(), position)
+            keep(file)
             if position == 0:
                 self.first_timestamp = None
             self.max_timestamp = None
@@ -322,8 +326,7 @@ class Segment(BatchFile):
         self.offset_index.file.sync()
         self.time_index.file.sync()
         self.txn_index.sync()
-        file = self.file
-        sync_data(file.fileno())
+        sync_data(self.file)
         self._sync_names()
 
     def _sync_names(self) -> None:
