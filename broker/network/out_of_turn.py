@@ -69,9 +69,8 @@ class OutOfTurn:
                 connection, mask = crowd.least() if by_demand else crowd.next()
                 began_ns = self._visit_ended_ns
                 self._serve_one(connection, mask, now_ms)
-                if (
-                    self._visit_ended_ns == began_ns
-                ):  # it was closed, or had nothing whole: not for the next to pay
+                if self._visit_ended_ns == began_ns:
+                    # It was closed, or had nothing whole: not for the next one to pay.
                     self._visit_ended_ns = time.thread_time_ns()
                 burst.append(connection)
                 if connection.has_long_answer() or time.monotonic_ns() >= until_ns:

@@ -242,8 +242,8 @@ def _read(
     if refused:  # errors are sent at once
         params = params._replace(max_wait_ms=0)
 
-    answer = _FetchAnswer(request, params, fetch, ctx, refused, acls, is_exempt)
-    waiting = replica_manager.fetch(params, readable, answer, news)
+    on_read = _FetchAnswer(request, params, fetch, ctx, refused, acls, is_exempt)
+    waiting = replica_manager.fetch(params, readable, on_read, news)
     if waiting is not None:
         connection = request.connection
         request.on_abandon = waiting.abandon
